@@ -1,0 +1,1 @@
+"""The crowd: arrivals, workloads and the open-loop sender."""

@@ -1,0 +1,1 @@
+"""Starts, supervises, analyses and shows runs made of the other roles."""

@@ -1,0 +1,1 @@
+"""Who may enter, and when: the admission queue and its policies."""

@@ -1,0 +1,1 @@
+"""The model and the batching loop around it."""
