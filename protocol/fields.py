@@ -14,7 +14,7 @@ class BadMessage(ValueError):
     """What a peer sent is not a message of this protocol."""
 
 
-def checked(check: Check, **options: Any) -> Any:  # noqa: ANN401 (a dataclass field has the type of its annotation)
+def checked(check: Check, **options: Any) -> Any:
     """A dataclass field that `check` guards when it arrives from a peer. Options are those of `dataclasses.field`."""
     return field(metadata={"check": check}, **options)
 
@@ -22,7 +22,7 @@ def checked(check: Check, **options: Any) -> Any:  # noqa: ANN401 (a dataclass f
 def integer(low: int = 0, high: int = MAX_TIME) -> Check:
     """A whole number in [low, high]; never a bool."""
 
-    def check(value: Any) -> int:  # noqa: ANN401
+    def check(value: Any) -> int:
         if type(value) is int and low <= value <= high:
             return value
         raise BadMessage(f"not a whole number from {low} to {high}: {shown(value)}")
@@ -33,7 +33,7 @@ def integer(low: int = 0, high: int = MAX_TIME) -> Check:
 def real(low: float, high: float) -> Check:
     """A finite number in [low, high]; whole numbers are taken as floats."""
 
-    def check(value: Any) -> float:  # noqa: ANN401
+    def check(value: Any) -> float:
         if type(value) in (int, float) and low <= value <= high:
             return float(value)
         raise BadMessage(f"not a number from {low} to {high}: {shown(value)}")
@@ -44,7 +44,7 @@ def real(low: float, high: float) -> Check:
 def boolean() -> Check:
     """True or false."""
 
-    def check(value: Any) -> bool:  # noqa: ANN401
+    def check(value: Any) -> bool:
         if type(value) is bool:
             return value
         raise BadMessage(f"not true or false: {shown(value)}")
@@ -55,7 +55,7 @@ def boolean() -> Check:
 def text(longest: int = 1024) -> Check:
     """A string of at most `longest` characters."""
 
-    def check(value: Any) -> str:  # noqa: ANN401
+    def check(value: Any) -> str:
         if type(value) is str and len(value) <= longest:
             return value
         raise BadMessage(f"not a text of at most {longest} characters: {shown(value)}")
@@ -66,7 +66,7 @@ def text(longest: int = 1024) -> Check:
 def one_of(*words: str) -> Check:
     """One of the given words."""
 
-    def check(value: Any) -> str:  # noqa: ANN401
+    def check(value: Any) -> str:
         if type(value) is str and value in words:
             return value
         raise BadMessage(f"not one of {', '.join(words)}: {shown(value)}")
@@ -77,7 +77,7 @@ def one_of(*words: str) -> Check:
 def optional(inner: Check) -> Check:
     """Nothing, or what `inner` takes."""
 
-    def check(value: Any) -> Any:  # noqa: ANN401
+    def check(value: Any) -> Any:
         return None if value is None else inner(value)
 
     return check
@@ -86,7 +86,7 @@ def optional(inner: Check) -> Check:
 def array(inner: Check, longest: int) -> Check:
     """A tuple of at most `longest` values that `inner` takes."""
 
-    def check(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    def check(value: Any) -> tuple[Any, ...]:
         if type(value) is list and len(value) <= longest:
             return tuple([inner(item) for item in value])
         raise BadMessage(f"not a list of at most {longest} items: {shown(value)}")
@@ -97,7 +97,7 @@ def array(inner: Check, longest: int) -> Check:
 def integers(longest: int, high: int = MAX_ID) -> Check:
     """A tuple of at most `longest` whole numbers in [0, high], checked as a whole: token lists are long."""
 
-    def check(value: Any) -> tuple[int, ...]:  # noqa: ANN401
+    def check(value: Any) -> tuple[int, ...]:
         if type(value) is not list or len(value) > longest:
             raise BadMessage(f"not a list of at most {longest} whole numbers: {shown(value)}")
         if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > high):
@@ -111,7 +111,7 @@ def facts(most: int = 64) -> Check:
     """A flat map from names to plain values: what a role says about itself, for manifests."""
     name, plain = text(64), (str, int, float, bool, type(None))
 
-    def check(value: Any) -> dict[str, Any]:  # noqa: ANN401
+    def check(value: Any) -> dict[str, Any]:
         if type(value) is not dict or len(value) > most:
             raise BadMessage(f"not a map of at most {most} facts: {shown(value)}")
         for key, item in value.items():
@@ -123,7 +123,7 @@ def facts(most: int = 64) -> Check:
     return check
 
 
-def shown(value: Any) -> str:  # noqa: ANN401
+def shown(value: Any) -> str:
     """A value from a peer, short enough for an error line."""
     words = repr(value) if isinstance(value, (int, float, bool, type(None))) else type(value).__name__
     return words if len(words) <= 60 else words[:57] + "..."

@@ -44,7 +44,7 @@ def nested(kind: type) -> Check:
     """A message part that is itself a dataclass: an array with its fields in order."""
     checks = [f.metadata["check"] for f in fields(kind)]
 
-    def check(value: Any) -> Any:  # noqa: ANN401
+    def check(value: Any) -> Any:
         if type(value) is not list or len(value) != len(checks):
             raise BadMessage(f"not the {len(checks)} fields of {kind.__name__}")
         return kind(*[one(item) for one, item in zip(checks, value, strict=True)])
@@ -52,7 +52,7 @@ def nested(kind: type) -> Check:
     return check
 
 
-# --- parts ---------------------------------------------------------------------------------------------------
+# --- parts ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ChatTurn:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one request got from one step: its tokens (the stop token left out), their text, and how it ended, if it did.
+    """What one request got from one step: its tokens (the stop token left out), their text, and how it ended, if so.
 
     `margins` are the logit gaps between the two best candidates, one a token, when the request asked for them.
     """
@@ -86,12 +86,10 @@ class Row:
     tokens: tuple[int, ...] = checked(integers(MAX_REPLY_TOKENS, MAX_TOKEN_ID))
     text: str = checked(words)
     finish: str | None = checked(optional(one_of(*FINISHES)), default=None)
-    margins: tuple[float, ...] | None = checked(
-        optional(array(real(-1e30, 1e30), MAX_REPLY_TOKENS)), default=None
-    )
+    margins: tuple[float, ...] | None = checked(optional(array(real(-1e30, 1e30), MAX_REPLY_TOKENS)), default=None)
 
 
-# --- anyone to the router, and back ----------------------------------------------------------------------------
+# --- anyone to the router, and back ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ class Bye:
     reason: str = checked(text(4096), default="")
 
 
-# --- before the start ------------------------------------------------------------------------------------------
+# --- before the start ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ class Start:
     zero: int = checked(time_ns)
 
 
-# --- requests, from client to router to worker -----------------------------------------------------------------
+# --- requests, from client to router to worker ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +255,7 @@ class Ended:
     detail: str = checked(text(4096))
 
 
-# --- the worker's steps ----------------------------------------------------------------------------------------
+# --- the worker's steps ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +298,7 @@ _CHECKS = {tag: nested(kind) for tag, kind in TAGS.items()}
 _NAMES: dict[type, tuple[str, ...]] = {}
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _plain(value: Any) -> Any:
     """A dataclass as the list of its fields, shallow: msgpack comes back for what is nested."""
     kind = type(value)
     names = _NAMES.get(kind)

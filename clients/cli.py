@@ -1,0 +1,103 @@
+"""`headway clients`: one client process, as the supervisor or a person at a terminal starts it."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from clients.arrivals import ARRIVALS, ArrivalPlan, arrival_times
+from clients.workloads import WORKLOADS, Prompt, cycled, from_file, prompts_for
+from protocol.process import StopRequest, end_with_parent
+from protocol.wire import WireError, check_endpoint
+
+
+def load_prompts(workload: str, prompts: Path | None, requests: int, max_tokens: int, seed: int) -> tuple[Prompt, ...]:
+    """The prompts of a run, by request id: from a file where one is named. Raises ValueError in one line."""
+    if prompts is not None:
+        return cycled(from_file(prompts), requests)
+    return prompts_for(workload, requests, max_tokens, seed)
+
+
+@click.command()
+@click.option("--router", default="tcp://127.0.0.1:7411", show_default=True, help="The router's endpoint for clients.")
+@click.option(
+    "--index",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Which client this is: it sends every OF-th request, from INDEX on.",
+)
+@click.option(
+    "--of", type=click.IntRange(1, 10_000), default=1, show_default=True, help="How many clients share the schedule."
+)
+@click.option(
+    "--arrivals", type=click.Choice([*ARRIVALS]), default="poisson", show_default=True, help="How requests arrive."
+)
+@click.option("--rate", type=float, default=1.0, show_default=True, help="Requests per second of all clients together.")
+@click.option("--seed", type=int, default=12, show_default=True, help="Seed of the arrivals.")
+@click.option(
+    "--requests", type=click.IntRange(1), default=40, show_default=True, help="Requests of all clients together."
+)
+@click.option("--workload", default="emails", show_default=True, help=f"What they ask: {', '.join(WORKLOADS)}.")
+@click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
+@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Longest reply.")
+@click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
+@click.option(
+    "--start-timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds to look for the router.",
+)
+@click.option(
+    "--cell", default="cell", show_default=True, help="Name of what is measured; the records' file is called by it."
+)
+@click.option(
+    "--run", default="run", show_default=True, help="Run id that every message must carry: the same for all roles."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("records"),
+    show_default=True,
+    help="Folder for the timing records.",
+)
+@click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes.")
+def clients(
+    router: str, index: int, of: int, arrivals: str, rate: float, seed: int, requests: int, workload: str,
+    prompts: Path | None, max_tokens: int, ignore_eos: bool, start_timeout: float, cell: str, run: str, out: Path,
+    supervised: bool,
+) -> None:  # fmt: skip
+    """Send timestamped requests and stamp the replies.
+
+    One process sends its share of a seeded schedule that all clients know: request i goes to client i modulo OF.
+    Requests leave at their intended times whatever the replies do.
+    """
+    from clients.sender import Client, ClientError, ClientSettings
+
+    try:
+        check_endpoint(router)
+        if index >= of:
+            raise ValueError(f"--index {index} is not below --of {of}")
+        plan = ArrivalPlan(arrivals, None if arrivals == "at-once" else rate, seed)
+        arrival_times(plan, requests)
+        asked = load_prompts(workload, prompts, requests, max_tokens, seed)
+        out.mkdir(parents=True, exist_ok=True)
+        facts = {
+            "arrivals": arrivals, "rate": plan.rate, "seed": seed, "workload": str(prompts or workload),
+            "max_tokens": max_tokens, "ignore_eos": ignore_eos,
+        }  # fmt: skip
+        settings = ClientSettings(
+            router, run, cell, index, of, out, plan, asked, max_tokens, ignore_eos, start_timeout, facts
+        )
+        client = Client(settings, StopRequest())
+    except (WireError, ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from None
+    if supervised:
+        end_with_parent()
+    try:
+        whole = client.run()
+    except ClientError as error:
+        click.echo(f"headway clients: {error}", err=True)
+        sys.exit(1)
+    sys.exit(0 if whole else 1)

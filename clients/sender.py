@@ -1,0 +1,365 @@
+"""The open-loop client: sends every request at its intended time, whatever the replies do, and stamps the replies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from clients.arrivals import ArrivalPlan, arrival_times, share
+from clients.workloads import Prompt, limits
+from protocol import messages as m
+from protocol.clock import (
+    MS,
+    SECOND,
+    Offset,
+    calibrate_spin,
+    ceil_ms,
+    now,
+    quiet_collector,
+    tighten_timers,
+)
+from protocol.messages import ChatTurn, Message, encode
+from protocol.process import StopRequest
+from protocol.records import ClientRecord, RecordWriter, RequestRecord
+from protocol.roundtrip import clock_record, measure_offset
+from protocol.wire import PeerSlow, dealer, fresh_instance
+
+BEAT = SECOND // 2
+SILENCE = 3 * SECOND
+HELLO_EVERY = SECOND // 5
+LOST_AFTER = 2 * SECOND
+TOKENIZE_AT_ONCE = 64
+
+
+class ClientError(Exception):
+    """The run cannot go on for this client; one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What one client process is started with. `prompts` are the union's, by id; `start_timeout` in seconds."""
+
+    router: str
+    run: str
+    cell: str
+    index: int
+    of: int
+    out: Path
+    arrivals: ArrivalPlan
+    prompts: Sequence[Prompt]
+    max_tokens: int
+    ignore_eos: bool
+    start_timeout: float = 60.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """What came back for one request so far; times in nanoseconds of this process's clock."""
+
+    id: int
+    intended: int
+    sent: int
+    first: int | None = None
+    last: int | None = None
+    messages: list[tuple[int, int]] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+    def take(self, row: m.Row, at: int) -> None:
+        """A message that carries neither tokens nor text stamps nothing; one without text is not the first word."""
+        if row.text and self.first is None:
+            self.first = at
+        if row.tokens or row.text:
+            self.last = at
+            self.messages.append((at, len(row.tokens)))
+        self.tokens += row.tokens
+        self.text.append(row.text)
+
+    def record(self, cell: str, end: str, detail: str | None, finish: str | None) -> RequestRecord:
+        return RequestRecord(
+            cell,
+            self.id,
+            intended=self.intended,
+            sent=self.sent,
+            first_received=self.first,
+            last_received=self.last,
+            messages=tuple(self.messages),
+            tokens=tuple(self.tokens),
+            text="".join(self.text),
+            end=end,
+            detail=detail,
+            finish=finish,
+        )
+
+
+class Client:
+    """One client process of a cell, from HELLO to BYE."""
+
+    def __init__(self, settings: ClientSettings, stop: StopRequest) -> None:
+        """Raises OSError when the records cannot be written, ValueError when the arrivals cannot be made."""
+        self.settings, self.stop = settings, stop
+        times = arrival_times(settings.arrivals, len(settings.prompts))
+        self.schedule = share(times, settings.index, settings.of)
+        self.records = RecordWriter(settings.out / f"{settings.cell}.client-{settings.index}.msgpack")
+        self.context = zmq.Context()
+        self.line = dealer(self.context, settings.router, settings.run)
+        self.instance = fresh_instance()
+        self.welcome: m.Welcome | None = None
+        self.tokenized: dict[int, m.Tokenized] = {}
+        self.zero: int | None = None
+        self.offset: Offset | None = None
+        self.spin = 0
+        self.open: dict[int, Reply] = {}
+        self.sent = 0
+        self.heard = self.beaten = self.last_sent = now()
+        self.leaving: str | None = None
+
+    # --- the whole of it ---
+
+    def run(self) -> bool:
+        """Whether everything was sent and every reply ended. Raises ClientError; what was measured is kept."""
+        try:
+            tighten_timers()
+            self.spin = calibrate_spin()
+            self._join()
+            submits = self._prepare()
+            self._await_start()
+            self._write_head()
+            quiet_collector()
+            self._send_all(submits)
+            return self._part()
+        finally:
+            self.line.close()
+            self.context.term()
+            self.records.close()
+
+    # --- before the start ---
+
+    def _join(self) -> None:
+        deadline = now() + round(self.settings.start_timeout * SECOND)
+        hailed = 0
+        while self.welcome is None:
+            if now() > deadline:
+                raise ClientError(f"no router answered at {self.settings.router}; start one with: headway router")
+            if now() - hailed >= HELLO_EVERY and self.line.connected:
+                hailed = now()
+                self._say(m.Hello("client", self.instance, self.settings.index, self.settings.of))
+            self._turn()
+
+    def _prepare(self) -> list[bytes | None]:
+        """Every Submit of this client's share, encoded beforehand; None for one too large to send."""
+        s = self.settings
+        prompts = [s.prompts[id] for id, _ in self.schedule]
+        tokens = self._tokenize([prompt.turns for prompt in prompts])
+        measured = measure_offset(self.line, self._take)
+        self._keep_clock("before", measured)
+        self.offset = measured
+        submits = [
+            self._encoded(_submit(id, prompt, tokens[prompt.turns], s.max_tokens, s.ignore_eos))
+            for (id, _), prompt in zip(self.schedule, prompts, strict=True)
+        ]
+        lengths = tuple(sorted({len(found) for found in tokens.values()}))
+        self._say(m.ClientReady(len(submits), lengths))
+        return submits
+
+    def _tokenize(self, conversations: Sequence[tuple[ChatTurn, ...]]) -> dict[tuple[ChatTurn, ...], tuple[int, ...]]:
+        """Prompt tokens of each different conversation, by the worker."""
+        different = list(dict.fromkeys(conversations))
+        found: dict[tuple[ChatTurn, ...], tuple[int, ...]] = {}
+        for batch, begin in enumerate(range(0, len(different), TOKENIZE_AT_ONCE)):
+            asked = different[begin : begin + TOKENIZE_AT_ONCE]
+            self._say(m.Tokenize(batch, tuple(asked)))
+            while batch not in self.tokenized:
+                self._turn()
+            answer = self.tokenized.pop(batch)
+            if answer.error is not None or len(answer.prompts) != len(asked):
+                raise ClientError(f"the prompts could not be tokenized: {answer.error}")
+            found |= zip(asked, answer.prompts, strict=True)
+        return found
+
+    def _encoded(self, submit: m.Submit) -> bytes | None:
+        try:
+            return encode(submit, self.settings.run)
+        except ValueError:
+            return None
+
+    def _await_start(self) -> None:
+        while self.zero is None:
+            self._turn()
+
+    def _write_head(self) -> None:
+        s, zero = self.settings, self.zero
+        self.records.write(
+            ClientRecord(
+                cell=s.cell,
+                index=s.index,
+                of=s.of,
+                requests=len(s.prompts),
+                zero=zero,
+                spin_ns=self.spin,
+                plan=s.facts,
+                ids=tuple(id for id, _ in self.schedule),
+                intended=tuple(time + (zero or 0) for _, time in self.schedule),
+            )
+        )
+
+    def _turn(self) -> None:
+        """One look at the socket before the start. Raises ClientError when there is no point in waiting."""
+        self.line.wait(ceil_ms(BEAT // 5))
+        while (message := self.line.receive()) is not None:
+            self._take(message)
+        self._beat()
+        if self.stop.requested:
+            raise ClientError("stopped before the start")
+        if self.leaving is not None:
+            raise ClientError(self.leaving)
+        if self.welcome is not None and now() - self.heard > SILENCE:
+            raise ClientError("the router has not been heard for 3 s")
+
+    # --- sending ---
+
+    def _send_all(self, submits: list[bytes | None]) -> None:
+        """Send on time, reading replies in between; ends when all is answered, or no answer can come."""
+        assert self.zero is not None
+        dues = [time + self.zero for _, time in self.schedule]
+        while self.leaving is None and not self.stop.requested:
+            at = now()
+            if self.sent < len(dues) and at >= dues[self.sent]:
+                self._submit(self.schedule[self.sent][0], dues[self.sent], submits[self.sent])
+            elif (message := self.line.receive()) is not None:
+                self._take(message)
+            elif self.sent == len(dues) and not self.open:
+                return
+            else:
+                self._beat()
+                self._wait(dues[self.sent] if self.sent < len(dues) else None)
+                if now() - self.heard > SILENCE:
+                    self.leaving = "the router has not been heard for 3 s"
+
+    def _submit(self, id: int, due: int, data: bytes | None) -> None:
+        self.sent += 1
+        if data is None:
+            self.records.write(RequestRecord(self.settings.cell, id, intended=due, detail="too large to send"))
+            return
+        at = now()
+        try:
+            self.line.send_encoded(data)
+        except PeerSlow as error:
+            self.records.write(RequestRecord(self.settings.cell, id, intended=due, detail=str(error)))
+            return
+        self.last_sent = at
+        self.open[id] = Reply(id, due, at)
+
+    def _wait(self, due: int | None) -> None:
+        """Until a message comes or shortly before `due`; the rest is spun, neither slept over nor deaf."""
+        at = now()
+        beat = self.beaten + BEAT
+        if due is None or beat < due - self.spin:
+            self.line.wait(ceil_ms(beat - at))
+            return
+        whole_ms = (due - self.spin - at) // MS
+        if whole_ms > 0:
+            self.line.wait(whole_ms)
+            return
+        while now() < due and not self.line.wait(0):
+            pass
+
+    # --- receiving ---
+
+    def _take(self, message: Message) -> None:
+        at = self.heard = now()
+        match message:
+            case m.Tokens():
+                for row in message.rows:
+                    self._take_row(row, at)
+            case m.Ended():
+                self._end(message.id, message.end, message.detail, None)
+            case m.Beat():
+                self._count_open(message.open, at)
+            case m.Welcome():
+                self.welcome = message
+            case m.Tokenized():
+                self.tokenized[message.batch] = message
+            case m.Start():
+                self.zero = self.offset.to_ours(message.zero) if self.offset is not None else message.zero
+            case m.Refused():
+                self._refused(message)
+            case m.Bye():
+                self.leaving = f"the router left: {message.reason}"
+            case _:
+                pass
+
+    def _take_row(self, row: m.Row, at: int) -> None:
+        reply = self.open.get(row.id)
+        if reply is None:
+            return
+        reply.take(row, at)
+        if row.finish == "cancelled":
+            self._end(row.id, "cancelled", "cancelled by the worker", row.finish)
+        elif row.finish is not None:
+            self._end(row.id, "completed", None, row.finish)
+
+    def _refused(self, refused: m.Refused) -> None:
+        if refused.id is not None:
+            self._end(refused.id, "rejected", refused.reason, None)
+        elif self.zero is None:
+            self.leaving = f"the router refused: {refused.reason}"
+
+    def _count_open(self, theirs: int, at: int) -> None:
+        """What the router does not have, seconds after it was sent, was lost on the way: nobody will answer it."""
+        if theirs == 0 and at - self.last_sent > LOST_AFTER:
+            for id in [*self.open]:
+                self._end(id, "unfinished", "lost on the way: the router does not have it", None)
+
+    def _end(self, id: int, end: str, detail: str | None, finish: str | None) -> None:
+        reply = self.open.pop(id, None)
+        if reply is not None:
+            self.records.write(reply.record(self.settings.cell, end, detail, finish))
+
+    # --- the end ---
+
+    def _part(self) -> bool:
+        whole = self.sent == len(self.schedule) and not self.open
+        why = self.leaving or "stopped"
+        end = "failed" if self.leaving is not None else "unfinished"
+        for id in [*self.open]:
+            self._end(id, end, why, None)
+        self._keep_clock("after", measure_offset(self.line, self._take))
+        self._say(m.Bye("" if whole else why))
+        return whole
+
+    def _keep_clock(self, when: str, offset: Offset | None) -> None:
+        s = self.settings
+        record = clock_record(s.cell, f"client-{s.index}", when, offset, self.line)
+        if record is not None:
+            self.records.write(record)
+
+    def _beat(self) -> None:
+        at = now()
+        if at - self.beaten >= BEAT:
+            self.beaten = at
+            self._say(m.Beat(self.instance))
+
+    def _say(self, message: Message) -> None:
+        """A router that takes nothing has left; its silence will say so."""
+        try:
+            self.line.send(message)
+        except PeerSlow:
+            return
+
+
+def _submit(id: int, prompt: Prompt, tokens: tuple[int, ...], max_tokens: int, ignore_eos: bool) -> m.Submit:
+    most, ignore = limits(prompt, max_tokens, ignore_eos)
+    return m.Submit(
+        id=id,
+        user=prompt.user or f"user-{id}",
+        tokens=tokens,
+        max_tokens=most,
+        ignore_eos=ignore,
+        expected_tokens=prompt.expected_tokens,
+        priority=prompt.priority,
+        deadline=prompt.deadline_s,
+    )

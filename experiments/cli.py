@@ -1,0 +1,38 @@
+"""`headway`: the command that all others hang under; each is imported only when it is asked for."""
+
+import importlib
+
+import click
+
+COMMANDS = {
+    "rush": ("experiments.rush_cli", "rush", "Replay one seeded crowd under several admission policies."),
+    "analyse": ("experiments.analyse_cli", "analyse", "Rebuild a run's summary.json from its records."),
+    "fetch": ("experiments.fetch_cli", "fetch", "Fetch the embedded model, once."),
+    "router": ("router.cli", "router", "One role alone: the queue and the policy."),
+    "worker": ("worker.cli", "worker", "One role alone: the model and the batching loop."),
+    "clients": ("clients.cli", "clients", "One role alone: a client that sends requests."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; loads one when it runs, so that a router never pays for a model."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, _, sentence) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(package_name="headway", prog_name="headway")
+def main() -> None:
+    """Measures how a language model serves a crowd, and shows where each customer's time went."""

@@ -1,0 +1,38 @@
+"""What every role's process does about signals, its parent, and its own memory."""
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+import psutil
+
+
+class StopRequest:
+    """Set by SIGINT or SIGTERM; loops look at it at every turn."""
+
+    def __init__(self) -> None:
+        """Take over both signals of this process; call from the main thread."""
+        self.requested = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._set)
+
+    def _set(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+
+
+def end_with_parent() -> None:
+    """Ask this process to stop when standard input closes: the supervisor that held it open is gone."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def resident_bytes() -> int:
+    """This process's memory in use."""
+    return int(psutil.Process().memory_info().rss)

@@ -1,0 +1,309 @@
+"""The router as a pure state machine: events in, actions out. It owns the queue, the seats and the in-flight table.
+
+It never reads a clock and never touches a socket: every event brings its time, every action says what to send or
+write. The poll loop and the simulator drive the same object.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from protocol.clock import nanoseconds
+from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
+from protocol.records import RequestRecord
+from router.policies import Decision, Policy, PolicyError
+
+Client = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToClient:
+    """Send this to a client."""
+
+    client: Client
+    message: Tokens | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class ToWorker:
+    """Send this to the worker."""
+
+    message: Admit | Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Keep this record."""
+
+    record: RequestRecord
+
+
+Action = ToClient | ToWorker | Write
+
+
+@dataclass(slots=True, eq=False)
+class Passage:
+    """One request on its way through the router; what policies see of it is in `router.policies`."""
+
+    submit: Submit
+    client: Client
+    received: int
+    unread: int
+    admitted: int | None = None
+    departure: int | None = None
+    written: int = 0
+    leaving: bool = False
+
+    @property
+    def id(self) -> int:
+        return self.submit.id
+
+    @property
+    def user(self) -> str:
+        return self.submit.user
+
+    @property
+    def priority(self) -> int:
+        return self.submit.priority
+
+    @property
+    def deadline(self) -> float | None:
+        return self.submit.deadline
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.submit.tokens)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.submit.max_tokens
+
+    @property
+    def expected_tokens(self) -> int | None:
+        return self.submit.expected_tokens
+
+
+@dataclass(slots=True)
+class Core:
+    """All that the router knows of its requests. `seats` bounds those in the worker, `queue` those waiting,
+    `timeout` (seconds) the life of one; `context` is the worker's limit on prompt plus reply, None until it is known.
+    """
+
+    policy: Policy
+    cell: str
+    queue: int = 4096
+    timeout: float | None = None
+    context: int | None = None
+    worker: bool = False
+    completed: int = 0
+    ended: int = 0
+    tokens: int = 0
+    departures: int = 0
+    policy_wake: int | None = None
+    _waiting: OrderedDict[int, Passage] = field(default_factory=OrderedDict)
+    _running: dict[int, Passage] = field(default_factory=dict)
+    _served: dict[str, int] = field(default_factory=dict)
+    _expiries: list[tuple[int, int]] = field(default_factory=list)
+
+    # --- what policies see ---
+
+    @property
+    def waiting(self) -> Collection[Passage]:
+        return self._waiting.values()
+
+    @property
+    def running(self) -> Collection[Passage]:
+        return self._running.values()
+
+    @property
+    def free(self) -> int:
+        return self.policy.seats - len(self._running)
+
+    @property
+    def served(self) -> Mapping[str, int]:
+        return self._served
+
+    # --- what the loop asks ---
+
+    @property
+    def wake_at(self) -> int | None:
+        """When `woken` must be called if nothing happens before."""
+        expiry = self._expiries[0][0] if self._expiries else None
+        times = [time for time in (self.policy_wake, expiry) if time is not None]
+        return min(times, default=None)
+
+    def open_for(self, client: Client) -> int:
+        """How many requests of this client have not ended."""
+        return sum(p.client == client and not p.leaving for p in (*self.waiting, *self.running))
+
+    # --- events ---
+
+    def submitted(self, now: int, client: Client, submit: Submit) -> list[Action]:
+        """A request arrived."""
+        if submit.id in self._waiting or submit.id in self._running:
+            return [ToClient(client, Ended(submit.id, "rejected", f"request {submit.id} is already here"))]
+        passage = Passage(submit, client, now, len(submit.tokens))
+        refusal = self._refusal(submit)
+        if refusal is not None:
+            return self._end(now, passage, *refusal)
+        self._waiting[submit.id] = passage
+        if self.timeout is not None:
+            heapq.heappush(self._expiries, (now + nanoseconds(self.timeout), submit.id))
+        return self._ask(now)
+
+    def stepped(self, now: int, step: Step) -> list[Action]:
+        """The worker finished a step."""
+        for id, read in step.read:
+            if id in self._running:
+                self._running[id].unread -= read
+        shares: dict[Client, list[Row]] = {}
+        actions: list[Action] = []
+        freed = False
+        for row in step.rows:
+            passage = self._running.get(row.id)
+            if passage is None:
+                continue
+            if row.tokens:
+                self._count(passage, len(row.tokens))
+            if not passage.leaving:
+                shares.setdefault(passage.client, []).append(row)
+            if row.finish is not None:
+                freed = True
+                actions += self._finish(now, passage, row.finish)
+        sends: list[Action] = [ToClient(client, Tokens(step.end, tuple(rows))) for client, rows in shares.items()]
+        return sends + actions + (self._ask(now) if freed or (self._waiting and self.free > 0) else [])
+
+    def cancelled(self, now: int, client: Client, ids: Collection[int], detail: str) -> list[Action]:
+        """A client no longer waits for these of its requests; ids that are not its own are ignored."""
+        actions = []
+        for id in ids:
+            passage = self._waiting.get(id) or self._running.get(id)
+            if passage is not None and passage.client == client:
+                actions += self._cancel(now, passage, detail)
+        return actions + self._ask(now)
+
+    def client_gone(self, now: int, client: Client, detail: str) -> list[Action]:
+        """A client vanished or cannot be served: everything of it is cancelled."""
+        mine = [p.id for p in (*self.waiting, *self.running) if p.client == client]
+        return self.cancelled(now, client, mine, detail)
+
+    def worker_came(self, now: int, context: int) -> list[Action]:
+        """A worker is ready for requests."""
+        self.worker, self.context = True, context
+        return self._ask(now)
+
+    def worker_gone(self, now: int, detail: str) -> list[Action]:
+        """The worker died: all its requests fail, and so do those that waited for it."""
+        self.worker = False
+        return self.failed(now, [*self._running, *self._waiting], detail)
+
+    def failed(self, now: int, ids: Collection[int], detail: str) -> list[Action]:
+        """These requests are lost."""
+        actions = []
+        for id in ids:
+            passage = self._running.pop(id, None) or self._waiting.pop(id, None)
+            if passage is not None:
+                actions += self._end(now, passage, "failed", detail)
+        return actions + self._ask(now)
+
+    def woken(self, now: int) -> list[Action]:
+        """The time `wake_at` has come."""
+        actions = []
+        while self._expiries and self._expiries[0][0] <= now:
+            _, id = heapq.heappop(self._expiries)
+            passage = self._waiting.get(id) or self._running.get(id)
+            if passage is not None and not passage.leaving:
+                actions += self._cancel(now, passage, f"timed out after {self.timeout:g} s")
+        return actions + self._ask(now)
+
+    # --- how ---
+
+    def _refusal(self, submit: Submit) -> tuple[str, str] | None:
+        length = len(submit.tokens)
+        if not self.worker:
+            return "failed", "there is no worker"
+        if not length:
+            return "rejected", f"request {submit.id} of {submit.user} has an empty prompt"
+        if self.context is not None and length + submit.max_tokens > self.context:
+            return "rejected", (
+                f"request {submit.id} of {submit.user}: a prompt of {length} tokens and a reply of up to "
+                f"{submit.max_tokens} exceed the model's context of {self.context}"
+            )
+        if len(self._waiting) >= self.queue:
+            return "rejected", f"the queue is full ({self.queue} waiting)"
+        return None
+
+    def _ask(self, now: int) -> list[Action]:
+        self.policy_wake = None
+        if not self._waiting or not self.worker:
+            return []
+        decision = self.policy.decide(now, self)
+        self._check(decision)
+        self.policy_wake = decision.wake_at
+        actions: list[Action] = []
+        for id, reason in decision.reject:
+            actions += self._end(now, self._waiting.pop(id), "rejected", reason)
+        return actions + (self._admit(now, decision.admit) if decision.admit else [])
+
+    def _check(self, decision: Decision) -> None:
+        named = [*decision.admit, *(id for id, _ in decision.reject)]
+        if len(set(named)) != len(named) or any(id not in self._waiting for id in named):
+            raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
+        if len(decision.admit) > self.free:
+            raise PolicyError(f"policy {self.policy.name} admitted {len(decision.admit)} to {self.free} free seats")
+
+    def _admit(self, now: int, ids: tuple[int, ...]) -> list[Action]:
+        for id in ids:
+            passage = self._running[id] = self._waiting.pop(id)
+            passage.admitted, passage.departure = now, self.departures
+        self.departures += 1
+        return [ToWorker(Admit(tuple([self._running[id].submit for id in ids])))]
+
+    def _count(self, passage: Passage, tokens: int) -> None:
+        passage.written += tokens
+        self.tokens += tokens
+        self._served[passage.user] = self._served.get(passage.user, 0) + tokens
+
+    def _finish(self, now: int, passage: Passage, finish: str) -> list[Action]:
+        """The worker let go of a request: its seat is free."""
+        del self._running[passage.id]
+        if passage.leaving:
+            return []
+        if finish == "cancelled":
+            return self._end(now, passage, "cancelled", "cancelled by the worker")
+        self.completed += 1
+        self.ended += 1
+        return [Write(self._record(now, passage, "completed", None, finish))]
+
+    def _cancel(self, now: int, passage: Passage, detail: str) -> list[Action]:
+        """Out of the queue at once; out of its seat when the worker says so, one step later."""
+        if passage.leaving:
+            return []
+        if self._waiting.pop(passage.id, None) is not None:
+            return self._end(now, passage, "cancelled", detail)
+        passage.leaving = True
+        return [ToWorker(Cancel((passage.id,))), *self._end(now, passage, "cancelled", detail)]
+
+    def _end(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
+        if passage.leaving and end != "cancelled":
+            return []
+        self.ended += 1
+        record = Write(self._record(now, passage, end, detail, None))
+        return [ToClient(passage.client, Ended(passage.id, end, detail)), record]
+
+    def _record(self, now: int, passage: Passage, end: str, detail: str | None, finish: str | None) -> RequestRecord:
+        return RequestRecord(
+            cell=self.cell,
+            id=passage.id,
+            user=passage.user,
+            prompt_tokens=passage.prompt_tokens,
+            max_tokens=passage.max_tokens,
+            received=passage.received,
+            admitted=passage.admitted,
+            departure=passage.departure,
+            ended=now,
+            end=end,
+            detail=detail,
+            finish=finish,
+        )

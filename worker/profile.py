@@ -1,0 +1,125 @@
+"""What a step costs: cost profiles, from files or shipped ones, linear between the points they were measured at."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+SCHEMA = 1
+SHIPPED = files("worker") / "profiles"
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be used, in one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePoint:
+    """One measured decode step: rows at once, tokens of context of the longest row, seconds."""
+
+    rows: int
+    context: int
+    s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """Seconds to read one chunk: a part for the chunk, one for each prompt in it, one for each token in it."""
+
+    per_chunk_s: float
+    per_prompt_s: float
+    per_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostProfile:
+    """The costs of a model on a machine. `decode` is sorted by context, then rows; every context has its own curve."""
+
+    name: str
+    source: str
+    decode: tuple[DecodePoint, ...]
+    read: ReadCost
+
+    def decode_s(self, rows: int, context: int) -> float:
+        """Seconds of one decode step, linear between measured points, held constant outside them."""
+        curves = [(key, list(points)) for key, points in groupby(self.decode, key=lambda point: point.context)]
+        costs = [_interpolate([(p.rows, p.s) for p in points], rows) for _, points in curves]
+        return _interpolate([(key, cost) for (key, _), cost in zip(curves, costs, strict=True)], context)
+
+    def read_s(self, prompts: int, tokens: int) -> float:
+        """Seconds to read a chunk of `tokens` tokens from `prompts` prompts; 0 for an empty one."""
+        if not prompts:
+            return 0.0
+        return self.read.per_chunk_s + self.read.per_prompt_s * prompts + self.read.per_token_s * tokens
+
+    def covers(self, rows: int, context: int) -> bool:
+        """Whether such a decode step lies inside what was measured; one context alone says cost ignores it."""
+        contexts = {point.context for point in self.decode}
+        inside = len(contexts) == 1 or min(contexts) <= context <= max(contexts)
+        return inside and min(p.rows for p in self.decode) <= rows <= max(p.rows for p in self.decode)
+
+
+def _interpolate(points: Sequence[tuple[int, float]], at: int) -> float:
+    right = bisect_right(points, (at, float("inf")))
+    if right == 0 or right == len(points):
+        return points[0 if right == 0 else -1][1]
+    (x0, y0), (x1, y1) = points[right - 1], points[right]
+    return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+
+
+def profile_names() -> list[str]:
+    """The shipped profiles."""
+    return sorted(path.name.removesuffix(".json") for path in SHIPPED.iterdir() if path.name.endswith(".json"))
+
+
+def load_profile(name: str) -> CostProfile:
+    """A shipped profile by name, or one from a JSON file by path. Raises ProfileError in one line."""
+    if name in profile_names():
+        return parse_profile((SHIPPED / f"{name}.json").read_bytes(), name)
+    path = Path(name)
+    if not path.is_file():
+        raise ProfileError(f"unknown profile {name!r}; name a JSON file or one of {', '.join(profile_names())}")
+    try:
+        return parse_profile(path.read_bytes(), name)
+    except OSError as error:
+        raise ProfileError(f"profile {name}: {error.strerror}") from None
+
+
+def parse_profile(data: bytes, where: str) -> CostProfile:
+    """A profile from JSON: `{schema, name, source, decode: [{rows, context, s}], read: {per_chunk_s, ...}}`."""
+    try:
+        raw = orjson.loads(data)
+        if raw["schema"] != SCHEMA:
+            raise ProfileError(f"profile {where}: schema {raw['schema']!r} is not {SCHEMA}")
+        points = [DecodePoint(_count(p, "rows", 1), _count(p, "context", 0), _cost(p, "s")) for p in raw["decode"]]
+        read = ReadCost(*[_cost(raw["read"], key) for key in ("per_chunk_s", "per_prompt_s", "per_token_s")])
+        profile = CostProfile(str(raw["name"]), str(raw["source"]), _sorted(points), read)
+    except ProfileError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProfileError(f"profile {where}: not a cost profile ({type(error).__name__}: {error})") from None
+    return profile
+
+
+def _sorted(points: list[DecodePoint]) -> tuple[DecodePoint, ...]:
+    ordered = sorted(points, key=lambda point: (point.context, point.rows))
+    if not ordered or len({(p.context, p.rows) for p in ordered}) != len(ordered):
+        raise ValueError("decode needs points, one for each context and number of rows")
+    return tuple(ordered)
+
+
+def _count(values: Mapping[str, Any], key: str, low: int) -> int:
+    if type(values[key]) is not int or values[key] < low:
+        raise ValueError(f"{key} must be a whole number of at least {low}")
+    return int(values[key])
+
+
+def _cost(values: Mapping[str, Any], key: str) -> float:
+    if type(values[key]) not in (int, float) or not 0 <= values[key] < float("inf"):
+        raise ValueError(f"{key} must be a number of seconds, 0 or more")
+    return float(values[key])
