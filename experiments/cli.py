@@ -6,7 +6,7 @@ import click
 
 COMMANDS = {
     "rush": ("experiments.rush_cli", "rush", "Replay one seeded crowd under several admission policies."),
-    "analyse": ("experiments.analyse_cli", "analyse", "Rebuild a run's summary.json from its records."),
+    "analyse": ("experiments.analyse_cli", "analyse_command", "Rebuild a run's summary.json from its records."),
     "fetch": ("experiments.fetch_cli", "fetch", "Fetch the embedded model, once."),
     "router": ("router.cli", "router", "One role alone: the queue and the policy."),
     "worker": ("worker.cli", "worker", "One role alone: the model and the batching loop."),

@@ -7,9 +7,6 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
-
-Number = TypeVar("Number", int, float)
 
 now = time.monotonic_ns
 
@@ -33,14 +30,6 @@ def nanoseconds(duration_s: float) -> int:
     return round(duration_s * SECOND)
 
 
-def nearest_rank(values: Iterable[Number], q: float) -> Number:
-    """The value at rank ceil(q*n), counted from 1, of the sorted values. Raises ValueError for no values."""
-    ranked = sorted(values)
-    if not ranked:
-        raise ValueError("no values, no percentile")
-    return ranked[max(1, math.ceil(q * len(ranked))) - 1]
-
-
 # --- waiting ---
 
 
@@ -58,7 +47,8 @@ def calibrate_spin(sleeps: int = 200) -> int:
         due = now() + MS
         time.sleep(0.001)
         lags.append(now() - due)
-    return min(MAX_SPIN, max(0, nearest_rank(lags, 0.99) * 3 // 2))
+    p99 = sorted(lags)[math.ceil(0.99 * sleeps) - 1]
+    return min(MAX_SPIN, max(0, p99 * 3 // 2))
 
 
 def sleep_until(due: int) -> None:

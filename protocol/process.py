@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 from types import FrameType
 
@@ -26,7 +25,8 @@ def end_with_parent() -> None:
     """Ask this process to stop when standard input closes: the supervisor that held it open is gone."""
 
     def watch() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not through sys.stdin: its lock, held by a daemon thread, aborts the interpreter at its end.
+        while os.read(0, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,0 +1,31 @@
+"""`headway analyse`: a run's figures, computed again from its records."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from experiments import reference
+from experiments.run_folder import SUMMARY, RunFolderError, analyse, read_manifest
+from experiments.tables import print_tables
+
+
+@click.command(name="analyse")
+@click.argument("run", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+def analyse_command(run: Path, study: bool) -> None:
+    """Rebuild summary.json of the folder RUN from its records, and print the tables.
+
+    RUN may also be a folder into which a router, a worker and clients wrote that were started by hand.
+    """
+    try:
+        settings = read_manifest(run).get("settings", {})
+        summary = analyse(run)
+    except RunFolderError as error:
+        raise click.UsageError(str(error)) from None
+    same_profile = settings.get("engine") == "paced" and settings.get("profile") == reference.PROFILE
+    console = Console(highlight=False)
+    print_tables(console, summary, study, same_profile)
+    if not summary.complete:
+        console.print(f"INCOMPLETE: {summary.reason or 'not every request was sent and ended'}", soft_wrap=True)
+    console.print(f"Rewritten: {run / SUMMARY}", soft_wrap=True)

@@ -1,0 +1,206 @@
+"""From timing records to the figures of a run: everything that is shown is computed here, and from records alone."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.statistics import Spread, spread
+from protocol.clock import MS, seconds
+from protocol.records import (
+    CellRecord,
+    ClientRecord,
+    ClockRecord,
+    RequestRecord,
+    RouterRecord,
+    StepRecord,
+    merge,
+)
+
+LATE_NS = MS
+LIFE = (
+    "intended", "sent", "received", "admitted", "started", "first_token", "last_token", "last_received",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CellSummary:
+    """The figures of one cell, as they stand in summary.json; seconds, tokens and bytes; None where nothing was
+    measured. `ttft`, `writing`, `reply`, `queue_wait`, `tpot` and `gap` are of completed requests only."""
+
+    label: str
+    policy: str
+    params: dict[str, Any]
+    rate: float | None
+    load: float | None
+    seed: int | None
+    requests: int
+    sent: int
+    unsent: int
+    late: int
+    completed: int
+    rejected: int
+    failed: int
+    cancelled: int
+    unfinished: int
+    ttft: Spread
+    writing: Spread
+    reply: Spread
+    queue_wait: Spread
+    tpot: Spread
+    gap: Spread
+    send_lag: Spread
+    service: Spread
+    done_s: float | None
+    tokens: int
+    tokens_per_s: float | None
+    prompt_tokens: int | None
+    departures: list[int] | None
+    peak_seats: int | None
+    peak_memory_bytes: int | None
+    swap_bytes: int | None
+    clock_bound_s: float | None
+    clock_offset_s: float | None
+    order_violations: int
+
+
+@dataclass(slots=True)
+class CellRecords:
+    """All records of one cell, by kind."""
+
+    router: RouterRecord | None = None
+    clients: list[ClientRecord] = field(default_factory=list)
+    worker: CellRecord | None = None
+    clocks: list[ClockRecord] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    requests: list[RequestRecord] = field(default_factory=list)
+
+
+def by_cell(records: Iterable[Any]) -> dict[str, CellRecords]:
+    """Records sorted into cells, each cell's requests merged: a client's word first, then the router's, the worker's.
+
+    A run folder is read in the order of file names, in which clients come before routers, and those before the worker.
+    """
+    cells: dict[str, CellRecords] = defaultdict(CellRecords)
+    requests: list[RequestRecord] = []
+    for record in records:
+        cell = cells[record.cell]
+        match record:
+            case RequestRecord():
+                requests.append(record)
+            case StepRecord():
+                cell.steps.append(record)
+            case RouterRecord():
+                cell.router = record
+            case ClientRecord():
+                cell.clients.append(record)
+            case ClockRecord():
+                cell.clocks.append(record)
+            case CellRecord():
+                cell.worker = record
+    for (name, _), request in sorted(merge(requests).items()):
+        cells[name].requests.append(request)
+    return dict(cells)
+
+
+def summarise(name: str, cell: CellRecords) -> CellSummary:
+    """The figures of one cell. A request that its client could not account for, because the client died, counts by
+    what the router saw of it."""
+    plan = dict(cell.clients[0].plan) if cell.clients else {}
+    labels = dict(cell.router.labels) if cell.router else {}
+    sent = [r for r in cell.requests if r.sent is not None or r.received is not None]
+    done = [r for r in sent if r.end == "completed"]
+    offered = cell.clients[0].requests if cell.clients else labels.get("requests", len(cell.requests))
+    ends = [r.end or "unfinished" for r in sent]
+    tokens = sum(len(r.tokens or ()) for r in sent)
+    offsets = [seconds(abs(clock.offset)) for clock in cell.clocks]
+    return CellSummary(
+        label=labels.get("label", name),
+        policy=cell.router.policy if cell.router else "unknown",
+        params=dict(cell.router.params) if cell.router else {},
+        rate=plan.get("rate", labels.get("rate")),
+        load=labels.get("load"),
+        seed=plan.get("seed", labels.get("seed")),
+        requests=offered,
+        sent=len(sent),
+        unsent=offered - len(sent),
+        late=sum(r.sent - r.intended > LATE_NS for r in sent if r.sent is not None and r.intended is not None),
+        completed=ends.count("completed"),
+        rejected=ends.count("rejected"),
+        failed=ends.count("failed"),
+        cancelled=ends.count("cancelled"),
+        unfinished=ends.count("unfinished"),
+        ttft=_between(done, "intended", "first_received"),
+        writing=_between(done, "first_received", "last_received"),
+        reply=_between(done, "intended", "last_received"),
+        queue_wait=_between(done, "received", "admitted"),
+        tpot=spread([per_token for r in done if (per_token := tpot(r)) is not None]),
+        gap=spread([gap for r in done for gap in gaps(r)]),
+        send_lag=_between(sent, "intended", "sent"),
+        service=_between(done, "admitted", "ended"),
+        done_s=_done(cell, done),
+        tokens=tokens,
+        tokens_per_s=_served(sent, tokens),
+        prompt_tokens=sum(step.prompt_tokens for step in cell.steps) if cell.steps else None,
+        departures=departures(sent) if cell.router and cell.router.policy == "static" else None,
+        peak_seats=max((step.in_flight for step in cell.steps), default=None),
+        peak_memory_bytes=cell.worker.peak_memory_bytes if cell.worker else None,
+        swap_bytes=cell.worker.swap_bytes if cell.worker else None,
+        clock_bound_s=max((seconds(clock.bound) for clock in cell.clocks), default=None),
+        clock_offset_s=max(offsets, default=None),
+        order_violations=sum(violates_order(r, clock_slack(cell.clocks)) for r in cell.requests),
+    )
+
+
+def tpot(request: RequestRecord) -> float | None:
+    """Time per output token: (last - first) / (tokens - 1), seconds; None for a reply of fewer than two tokens."""
+    first, last, tokens = request.first_received, request.last_received, len(request.tokens or ())
+    if first is None or last is None or tokens < 2:
+        return None
+    return seconds(last - first) / (tokens - 1)
+
+
+def gaps(request: RequestRecord) -> list[float]:
+    """Seconds between the messages of a reply; the wait for the first one is not among them."""
+    times = [time for time, _ in request.messages or ()]
+    return [seconds(after - before) for before, after in itertools.pairwise(times)]
+
+
+def departures(requests: Sequence[RequestRecord]) -> list[int]:
+    """How many requests each admission took, in order."""
+    counts: dict[int, int] = defaultdict(int)
+    for request in requests:
+        if request.departure is not None:
+            counts[request.departure] += 1
+    return [counts[ordinal] for ordinal in sorted(counts)]
+
+
+def clock_slack(clocks: Sequence[ClockRecord]) -> int:
+    """Nanoseconds by which two processes' stamps may seem out of order: two bounds, as each side has its own."""
+    return 2 * max((clock.bound for clock in clocks), default=0)
+
+
+def violates_order(request: RequestRecord, slack: int) -> bool:
+    """Whether a stamp lies before an earlier one of the request's life by more than `slack` nanoseconds."""
+    stamps = [stamp for name in LIFE if (stamp := getattr(request, name)) is not None]
+    return any(after < before - slack for before, after in itertools.pairwise(stamps))
+
+
+def _between(requests: Sequence[RequestRecord], begin: str, end: str) -> Spread:
+    pairs = [(getattr(r, begin), getattr(r, end)) for r in requests]
+    return spread([seconds(b - a) for a, b in pairs if a is not None and b is not None])
+
+
+def _done(cell: CellRecords, done: Sequence[RequestRecord]) -> float | None:
+    zeros = [client.zero for client in cell.clients if client.zero is not None]
+    lasts = [r.last_received for r in done if r.last_received is not None]
+    return seconds(max(lasts) - min(zeros)) if zeros and lasts else None
+
+
+def _served(sent: Sequence[RequestRecord], tokens: int) -> float | None:
+    """Tokens a second from the first intended arrival to the last token received."""
+    begins = [r.intended for r in sent if r.intended is not None]
+    ends = [r.last_received for r in sent if r.last_received is not None]
+    lasted = seconds(max(ends) - min(begins)) if begins and ends else 0.0
+    return tokens / lasted if lasted > 0 else None

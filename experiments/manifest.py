@@ -1,0 +1,93 @@
+"""The facts of a run that its records do not hold: settings, versions, machine."""
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from experiments.plan import RushSettings
+
+PACKAGES = ("headway", "mlx", "mlx-lm", "pyzmq", "msgpack", "numpy", "click", "orjson", "scipy-openblas32")
+BLAS_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+COMPARED = ("settings", "versions", "machine", "worker")
+
+
+def versions() -> dict[str, str | None]:
+    """Installed versions of what a measurement depends on; None for what is not installed."""
+    return {name: _version(name) for name in PACKAGES} | {"python": platform.python_version()}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """This machine, as far as it decides how fast things are."""
+    battery = getattr(psutil, "sensors_battery", lambda: None)()
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "on_battery": None if battery is None else not battery.power_plugged,
+        "blas_variables": {name: os.environ[name] for name in BLAS_VARIABLES if name in os.environ},
+    }
+
+
+def _processor() -> str:
+    try:
+        with Path("/proc/cpuinfo").open() as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def first_manifest(settings: RushSettings, run: str) -> dict[str, Any]:
+    """A rush's manifest as it stands before anything was measured."""
+    return {
+        "schema": 1,
+        "experiment": "rush",
+        "run": run,
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+        "complete": False,
+        "reason": "still running, or ended without a word",
+        "settings": asdict(settings),
+        "versions": versions(),
+        "machine": machine(),
+        "clock": {"name": "time.monotonic_ns", "resolution_s": _clock_resolution()},
+        "worker": {},
+        "calibration": None,
+        "cells": [],
+        "drift": None,
+    }
+
+
+def _clock_resolution() -> float:
+    return time.get_clock_info("monotonic").resolution
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What differs between two manifests in all that a measurement depends on, one line each."""
+    found = []
+    for part in COMPARED:
+        old, new = before.get(part) or {}, after.get(part) or {}
+        found += [
+            f"{part} {key}: {old.get(key)!r} then, {new.get(key)!r} now"
+            for key in sorted({*old, *new})
+            if _plain(old.get(key)) != _plain(new.get(key))
+        ]
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,149 @@
+"""What a rush will do: its settings, its cells and their order, and how long they may take. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clients.arrivals import ArrivalPlan, arrival_times
+from protocol.clock import seconds
+from router.policies import Continuous, Policy, label, params, parse_policy
+
+# The study offered 0.5, 1, 2 and 4 requests a second to a machine that does 1.08 replies a second one at a time.
+STUDY_LOADS = (0.5, 1.0, 2.0, 4.0)
+STUDY_CAPACITY = 1.08
+QUICK_LOADS = (1.0, 4.0)
+QUICK_REQUESTS, QUICK_TOKENS = 16, 48
+CPU_TOKENS, TOKENS, REQUESTS = 64, 128, 40
+CALIBRATION_REQUESTS = 4
+START_UP_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RushSettings:
+    """Everything that decides what a rush measures; plain values, as they stand in its manifest.
+
+    `rates` are requests per second, None to choose them from a calibration; `loads` are the study's loads to offer
+    then. `max_tokens` and `timeout` as in the command's help.
+    """
+
+    engine: str
+    model: str
+    profile: str
+    policies: tuple[str, ...]
+    rates: tuple[float, ...] | None
+    loads: tuple[float, ...]
+    arrivals: str
+    requests: int
+    max_tokens: int
+    ignore_eos: bool
+    workload: str
+    prompts: str | None
+    seed: int
+    clients: int
+    queue: int
+    timeout: float | None
+    prefill_step: int
+    prefill_batch: int
+    chat_template_args: Mapping[str, Any] = field(default_factory=dict)
+    drift_cell: bool = True
+
+    def made_policies(self) -> list[Policy]:
+        return [parse_policy(spec) for spec in self.policies]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One policy at one rate: `name` is its file name in the run folder, `label` what people read."""
+
+    name: str
+    label: str
+    policy: str
+    rate: float | None
+    load: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An offered rate in requests per second (None: all at once), and the study's load it stands for, if any."""
+
+    rate: float | None
+    load: float | None
+
+
+def spread_policies(names: str, seats: int) -> tuple[str, ...]:
+    """`one,static,continuous` as policy specs, `continuous` with this many seats."""
+    default = Continuous().seats
+    return tuple(
+        f"{name}:seats={seats}" if name == Continuous.name and seats != default else name
+        for name in [part.strip() for part in names.split(",")]
+    )
+
+
+def two_digits(value: float) -> float:
+    """Rounded to two significant digits, as rates are offered."""
+    return float(f"{value:.2g}")
+
+
+def offers(settings: RushSettings, capacity: float | None) -> list[Offer] | None:
+    """What is offered, slowest first; `capacity` is replies a second one at a time. None when it must be measured."""
+    if settings.arrivals == "at-once":
+        return [Offer(None, None)]
+    if settings.rates is not None:
+        return [Offer(rate, None) for rate in settings.rates]
+    if capacity is None:
+        return None
+    return [Offer(two_digits(load / STUDY_CAPACITY * capacity), load) for load in settings.loads]
+
+
+def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
+    """Every policy at every rate, policies interleaved: ABC at the first rate, CAB at the second, BCA at the third."""
+    policies = settings.made_policies()
+    made: list[Cell] = []
+    for row, offer in enumerate(offered):
+        shift = -row % len(policies)
+        for policy in policies[shift:] + policies[:shift]:
+            place = "at once" if offer.rate is None else f"{offer.rate:g}/s"
+            file_place = "at-once" if offer.rate is None else f"{offer.rate:g}-per-s"
+            word = label(policy)
+            file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
+            name = f"c{len(made) + 1:02d}-{file_word}-{file_place}"
+            made.append(Cell(name, f"{word} at {place}", _spec(policy), offer.rate, offer.load))
+    return made
+
+
+def drift_cell(planned: Sequence[Cell], settings: RushSettings) -> tuple[Cell, Cell] | None:
+    """The shortest cell, and its repetition at the end of the run, to see whether the machine has changed meanwhile."""
+    if not settings.drift_cell or len(planned) < 2:
+        return None
+    shortest = min(planned, key=lambda cell: expected_s(cell, settings, 1.0))
+    return shortest, replace(shortest, name=f"c{len(planned) + 1:02d}-drift", label=f"{shortest.label} (repeated)")
+
+
+def expected_s(cell: Cell, settings: RushSettings, reply_s: float) -> float:
+    """Roughly how long a cell takes when one reply alone takes `reply_s` seconds.
+
+    One at a time is a queue; for batches it takes the study's gain, 8 at once as fast as 2.1 and 64 as 3.5.
+    """
+    times = schedule(cell, settings)
+    free = 0.0
+    gain = {"one": 1.0, "static": 2.1}.get(cell.policy.partition(":")[0], 3.5)
+    for time in times:
+        free = max(free, time) + reply_s / gain
+    return START_UP_S + max(free, times[-1] + 2 * reply_s)
+
+
+def schedule(cell: Cell, settings: RushSettings) -> list[float]:
+    """Intended times of the cell's requests, in seconds from zero."""
+    plan = ArrivalPlan("at-once" if cell.rate is None else settings.arrivals, cell.rate, settings.seed)
+    return [seconds(time) for time in arrival_times(plan, settings.requests)]
+
+
+def minutes(total_s: float) -> str:
+    """A duration in words, rounded up: nobody waits for a plan to the second."""
+    return f"{math.ceil(total_s)} s" if total_s < 90 else f"{math.ceil(total_s / 60)} minutes"
+
+
+def _spec(policy: Policy) -> str:
+    values = ",".join(f"{key}={value:g}" for key, value in params(policy).items())
+    return policy.name + (":" + values if values else "")

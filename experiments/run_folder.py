@@ -1,0 +1,121 @@
+"""A run's folder: its manifest, its records, and the summary that is computed from them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from experiments.analysis import CellSummary, by_cell, summarise
+from protocol.records import read_folder
+
+SCHEMA = 1
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
+DRIFT_LIMIT = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What summary.json holds. `complete` is False when the run ended early, `reason` says why; `drift` compares a
+    cell with its repetition at the end of the run."""
+
+    schema: int
+    experiment: str
+    complete: bool
+    reason: str | None
+    cells: list[CellSummary]
+    calibration: CellSummary | None
+    drift: dict[str, Any] | None
+
+
+class RunFolderError(Exception):
+    """A folder that is no run, or cannot be one; one line that says what to do."""
+
+
+def create(parent: Path, experiment: str) -> Path:
+    """A new run folder below `parent`. Raises RunFolderError when it cannot be made or written."""
+    stamp = datetime.now(UTC).astimezone().strftime("%Y-%m-%d-%H%M%S")
+    try:
+        for attempt in range(100):
+            folder = parent / f"{stamp}{f'-{attempt}' if attempt else ''}-{experiment}"
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                return folder
+    except OSError as error:
+        raise RunFolderError(f"--out {parent}: {error.strerror}; name a folder you can write to") from None
+    raise RunFolderError(f"--out {parent}: no free name below it")
+
+
+def check_parent(parent: Path) -> None:
+    """Raises RunFolderError unless run folders can be made below `parent`."""
+    existing = parent
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise RunFolderError(f"--out {parent}: cannot be written; name a folder you can write to")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Strict JSON, whole or not at all: a reader never sees half a file."""
+    half = path.with_suffix(".half")
+    half.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
+    half.replace(path)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run; empty for records without one. Raises RunFolderError for a folder without either."""
+    path = folder / MANIFEST
+    if path.is_file():
+        try:
+            manifest: dict[str, Any] = orjson.loads(path.read_bytes())
+            return manifest
+        except orjson.JSONDecodeError:
+            raise RunFolderError(f"{path}: not JSON") from None
+    if not any(folder.glob("*.msgpack")):
+        raise RunFolderError(f"{folder}: no run folder; it has neither {MANIFEST} nor records")
+    return {}
+
+
+def analyse(folder: Path) -> Summary:
+    """Compute a run's summary from its records and write it. Raises RunFolderError."""
+    manifest = read_manifest(folder)
+    made = build_summary(manifest, by_cell(read_folder(folder)))
+    write_json(folder / SUMMARY, asdict(made))
+    return made
+
+
+def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summary:
+    """The summary of a run. Without a manifest (roles started by hand) every cell counts, and is complete when each
+    request was sent and ended."""
+    figures = {name: summarise(name, cells[name]) for name in sorted(cells)}
+    drift_of = manifest.get("drift")
+    special = {"calibration", drift_of["repeat"] if drift_of else None}
+    shown = [cell for name, cell in figures.items() if name not in special]
+    whole = all(cell.sent == cell.requests and not cell.unfinished for cell in shown)
+    return Summary(
+        schema=SCHEMA,
+        experiment=manifest.get("experiment", "by-hand"),
+        complete=manifest.get("complete", whole),
+        reason=manifest.get("reason"),
+        cells=shown,
+        calibration=figures.get("calibration"),
+        drift=_drift(figures, drift_of) if drift_of else None,
+    )
+
+
+def _drift(figures: Mapping[str, CellSummary], names: Mapping[str, str]) -> dict[str, Any] | None:
+    """How far the repeated cell's time to the last reply is from the first time's; None if either is missing."""
+    first, again = figures.get(names["first"]), figures.get(names["repeat"])
+    if first is None or again is None or not first.done_s or not again.done_s:
+        return None
+    change = again.done_s / first.done_s - 1
+    return {
+        "label": first.label,
+        "first_done_s": first.done_s,
+        "repeat_done_s": again.done_s,
+        "change": change,
+        "drifted": abs(change) > DRIFT_LIMIT,
+    }

@@ -1,0 +1,260 @@
+"""`headway rush`: checks what was asked before anything starts, runs it, and shows the tables."""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from clients.arrivals import ARRIVALS, ArrivalPlan
+from clients.cli import load_prompts
+from clients.workloads import WORKLOADS
+from experiments import plan, reference
+from experiments.manifest import differences
+from experiments.plan import RushSettings, spread_policies
+from experiments.run_folder import RunFolderError, check_parent, create, read_manifest
+from router.policies import PolicyError, parse_policy
+from worker import models
+from worker.cli import parse_template_args
+from worker.profile import load_profile
+
+AUTO = "auto"
+
+
+@click.command()
+@click.option(
+    "--model", default=models.EMBEDDED, show_default=True, help="The embedded model, a local MLX folder, or a hub id."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["mlx", "paced"]),
+    default="mlx",
+    show_default=True,
+    help="A real model, or one that takes the time a cost profile says.",
+)
+@click.option(
+    "--profile",
+    default=reference.PROFILE,
+    show_default=True,
+    help="Cost profile of the paced engine: a shipped name or a JSON file.",
+)
+@click.option("--policies", default="one,static,continuous", show_default=True, help="Short for one --policy each.")
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="NAME[:KEY=VALUE,...]",
+    help="A policy with its settings, such as static:n=4,wait=1 or continuous:seats=8; repeatable.",
+)
+@click.option(
+    "--rates",
+    default=AUTO,
+    show_default=True,
+    help="Requests per second, such as 1,2,4. auto: measure one at a time, then offer the study's four loads "
+    "(0.46, 0.93, 1.85 and 3.7 times that).",
+)
+@click.option(
+    "--arrivals",
+    type=click.Choice([*ARRIVALS]),
+    default="poisson",
+    show_default=True,
+    help="How requests arrive; at-once needs no rates.",
+)
+@click.option("--requests", type=click.IntRange(1), help=f"Requests of every cell. [default: {plan.REQUESTS}]")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    help=f"Longest reply. [default: {plan.TOKENS}, {plan.CPU_TOKENS} for a model on a CPU]",
+)
+@click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
+@click.option("--workload", default="emails", show_default=True, help=f"What is asked: {', '.join(WORKLOADS)}.")
+@click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
+@click.option("--seed", type=int, default=12, show_default=True, help="Seed of the arrivals (12 is the study's).")
+@click.option("--clients", type=click.IntRange(1, 64), default=2, show_default=True, help="Client processes.")
+@click.option(
+    "--seats",
+    type=click.IntRange(1, 100_000),
+    default=64,
+    show_default=True,
+    help="Seats of continuous, where --policy does not say.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    help="Longest queue; beyond it requests are rejected.",
+)
+@click.option("--timeout", type=float, help="Seconds after which a request is cancelled; none by default.")
+@click.option(
+    "--prefill-step",
+    type=click.IntRange(1),
+    default=2048,
+    show_default=True,
+    help="Most tokens of a prompt read in one step.",
+)
+@click.option(
+    "--prefill-batch", type=click.IntRange(1), default=8, show_default=True, help="Prompts read together in one step."
+)
+@click.option(
+    "--chat-template-args",
+    default="{}",
+    help="JSON object for the model's chat template; thinking is off unless said otherwise.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder in which the run's own folder is made.",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help=f"The study's loads 1 and 4 only, {plan.QUICK_REQUESTS} requests, {plan.QUICK_TOKENS} tokens, "
+    "no cell repeated to see drift.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
+@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@click.option(
+    "--like",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Repeat a run with the settings of its folder, and list what differs.",
+)
+def rush(like: Path | None, out: Path, dry_run: bool, study: bool, **options: Any) -> None:
+    """Replay one seeded crowd under several admission policies.
+
+    Every policy serves the same requests at the same times, each role in a process of its own: one worker with the
+    model, and for every policy and rate a fresh router and fresh clients. Prints what a customer waited, and how long
+    the reply took to write; all timing records stay in the run's folder.
+    """
+    console = Console(highlight=False)
+    try:
+        earlier = read_manifest(like) if like is not None else None
+        settings = settings_like(earlier) if earlier is not None else settings_from(options)
+        check(settings)
+        check_parent(out)
+    except (ValueError, RunFolderError) as error:
+        raise click.UsageError(str(error)) from None
+    for line in plan_text(settings):
+        console.print(line, soft_wrap=True)
+    if not dry_run:
+        sys.exit(_run(settings, out, console, study, earlier))
+
+
+def _run(settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None) -> int:
+    """The exit status: 0 for a complete run, 1 for an incomplete one, 130 for one that was interrupted."""
+    from experiments.rush import Rush
+    from experiments.tables import print_tables
+    from protocol.process import StopRequest
+
+    try:
+        folder = create(out, "rush")
+    except RunFolderError as error:
+        raise click.UsageError(str(error)) from None
+    run = Rush(settings, folder, console, StopRequest())
+    summary = run.run()
+    same_profile = settings.engine == "paced" and settings.profile == reference.PROFILE
+    print_tables(console, summary, study, same_profile)
+    if earlier is not None:
+        for line in differences(earlier, run.manifest) or ["Nothing that a measurement depends on differs."]:
+            console.print(line, soft_wrap=True)
+    if not summary.complete:
+        console.print(f"INCOMPLETE: {summary.reason}", soft_wrap=True)
+    console.print(f"Results: {folder} (summary.json, manifest.json, records)", soft_wrap=True)
+    return 0 if summary.complete else 130 if run.interrupted else 1
+
+
+def plan_text(settings: RushSettings) -> list[str]:
+    """The plan, with the time it takes where one reply's is known: from the profile of the paced engine."""
+    from experiments.rush import plan_lines
+
+    return plan_lines(settings, known_reply_s(settings))
+
+
+def known_reply_s(settings: RushSettings) -> float | None:
+    """One reply's time before anything was measured: from a profile, for a prompt as long as the study's."""
+    if settings.engine != "paced":
+        return None
+    profile, prompt = load_profile(settings.profile), 60
+    reply_s = profile.read_s(1, prompt) + settings.max_tokens * profile.decode_s(1, prompt)
+    return reply_s or None
+
+
+def settings_from(options: dict[str, Any]) -> RushSettings:
+    """The settings of a command line. Raises ValueError in one line."""
+    quick = options["quick"]
+    on_cpu = options["engine"] == "mlx" and models.device() == "cpu"
+    tokens = plan.QUICK_TOKENS if quick else plan.CPU_TOKENS if on_cpu else plan.TOKENS
+    named = options["policy"] or spread_policies(options["policies"], options["seats"])
+    return RushSettings(
+        engine=options["engine"],
+        model=options["model"],
+        profile=options["profile"],
+        policies=tuple(with_seats(spec, options["seats"]) for spec in named),
+        rates=parse_rates(options["rates"]),
+        loads=plan.QUICK_LOADS if quick else plan.STUDY_LOADS,
+        arrivals=options["arrivals"],
+        requests=options["requests"] or (plan.QUICK_REQUESTS if quick else plan.REQUESTS),
+        max_tokens=options["max_tokens"] or tokens,
+        ignore_eos=options["ignore_eos"],
+        workload=options["workload"],
+        prompts=str(options["prompts"]) if options["prompts"] is not None else None,
+        seed=options["seed"],
+        clients=options["clients"],
+        queue=options["queue"],
+        timeout=options["timeout"],
+        prefill_step=options["prefill_step"],
+        prefill_batch=options["prefill_batch"],
+        chat_template_args=parse_template_args(options["chat_template_args"]),
+        drift_cell=not quick,
+    )
+
+
+def settings_like(manifest: dict[str, Any]) -> RushSettings:
+    """The settings of an earlier run. Raises ValueError when its manifest does not hold them."""
+    kept = manifest.get("settings")
+    names = {field.name for field in fields(RushSettings)}
+    if manifest.get("experiment") != "rush" or not isinstance(kept, dict) or set(kept) != names:
+        raise ValueError("--like: that folder's manifest.json holds no settings of a rush of this version")
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+    return RushSettings(**values)
+
+
+def parse_rates(text: str) -> tuple[float, ...] | None:
+    """Requests per second from `1,2,4`, ascending; None for auto. Raises ValueError in one line."""
+    if text == AUTO:
+        return None
+    try:
+        rates = [float(part) for part in text.split(",")]
+        for rate in rates:
+            ArrivalPlan("poisson", rate)
+    except ValueError:
+        raise ValueError(f"--rates takes auto, or requests per second above 0 such as 1,2,4; not {text!r}") from None
+    if len(set(rates)) != len(rates):
+        raise ValueError(f"--rates names a rate twice: {text}")
+    return tuple(sorted(rates))
+
+
+def with_seats(spec: str, seats: int) -> str:
+    """A policy spec, `continuous` with the run's seats where it names none itself."""
+    return spread_policies(spec, seats)[0] if spec == "continuous" else spec
+
+
+def check(settings: RushSettings) -> None:
+    """Raises ValueError, in one line that says what to do, for what would fail once processes run."""
+    made = [parse_policy(spec) for spec in settings.policies]
+    if len(set(map(repr, made))) != len(made):
+        raise PolicyError(f"a policy is named twice: {', '.join(settings.policies)}")
+    if settings.timeout is not None and not 0 < settings.timeout < float("inf"):
+        raise ValueError(f"--timeout takes seconds above 0, not {settings.timeout}")
+    if settings.engine == "mlx":
+        models.check(settings.model)
+    else:
+        load_profile(settings.profile)
+    prompts = Path(settings.prompts) if settings.prompts is not None else None
+    load_prompts(settings.workload, prompts, settings.requests, settings.max_tokens, settings.seed)
+    for rate in settings.rates or ():
+        plan.schedule(plan.Cell("", "", "one", rate, None), settings)

@@ -1,0 +1,183 @@
+"""The tables a person reads after a rush: what happened at each rate, in the study's shape."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from experiments import reference
+from experiments.analysis import CellSummary
+from experiments.run_folder import Summary
+from experiments.statistics import median
+from router.policies import POLICIES
+
+MISSING = "n/a"
+SERVERS = {"one": "one at a time", "static": "static", "continuous": "continuous"}
+
+
+def seconds_text(value: float | None) -> str:
+    """Seconds to three significant digits, never more than milliseconds."""
+    if value is None:
+        return MISSING
+    return f"{value:.0f} s" if value >= 100 else f"{value:.1f} s" if value >= 10 else f"{value:.2f} s"
+
+
+def server(cell: CellSummary) -> str:
+    """A policy in the study's words, with the settings that are not the default."""
+    kind = POLICIES.get(cell.policy)
+    default = {} if kind is None else {key: getattr(kind(), key) for key in cell.params}
+    changed = [f"{key}={value:g}" for key, value in cell.params.items() if value != default.get(key)]
+    return " ".join([SERVERS.get(cell.policy, cell.policy), *changed])
+
+
+def offered(cell: CellSummary) -> str:
+    return "at once" if cell.rate is None else f"{cell.rate:g}/s"
+
+
+def print_tables(console: Console, summary: Summary, study: bool, same_profile: bool) -> None:
+    """Both tables and what else must be said of the run; with `study`, the study's figures below them."""
+    if not summary.cells:
+        console.print("No cell was measured.")
+        return
+    console.print(typical_table(summary.cells))
+    console.print(load_table(summary.cells))
+    for line in remarks(summary):
+        console.print(line)
+    if study:
+        console.print(study_table(summary, same_profile))
+
+
+def highest(cells: Sequence[CellSummary]) -> list[CellSummary]:
+    """The cells at the highest rate, in the study's order of servers."""
+    top = max((cell.rate for cell in cells if cell.rate is not None), default=None)
+    return sorted([cell for cell in cells if cell.rate == top], key=_place)
+
+
+def typical_table(cells: Sequence[CellSummary]) -> Table:
+    """One line a server at the highest rate: medians, the longest wait, and when all was done."""
+    at_top = highest(cells)
+    load = f", load {at_top[0].load:g}" if at_top[0].load is not None else ""
+    table = _table(f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median)")
+    table.add_column("server", min_width=13)
+    for name in (
+        "first word\n(TTFT)",
+        "longest\nwait",
+        "writing",
+        "writing per\ntoken (TPOT)",
+        "whole\nreply",
+        "all\ndone",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in at_top:
+        per_token = MISSING if cell.tpot.p50 is None else f"{cell.tpot.p50 * 1000:.1f} ms"
+        table.add_row(
+            server(cell),
+            seconds_text(cell.ttft.p50),
+            seconds_text(cell.ttft.max),
+            seconds_text(cell.writing.p50),
+            per_token,
+            seconds_text(cell.reply.p50),
+            seconds_text(cell.done_s),
+        )
+    return table
+
+
+def load_table(cells: Sequence[CellSummary]) -> Table:
+    """One line a cell, by rate: p50 and p95 of first word and whole reply, and tokens a second."""
+    table = _table("By offered rate: p50 and p95")
+    table.add_column("rate", no_wrap=True)
+    table.add_column("server", min_width=13)
+    for name in ("first word\n(TTFT) p50", "p95", "whole\nreply p50", "p95", "tokens\n/s", "done"):
+        table.add_column(name, justify="right", no_wrap=True)
+    previous = None
+    for cell in sorted(cells, key=lambda cell: (cell.rate or 0.0, _place(cell))):
+        if previous is not None and previous != cell.rate:
+            table.add_section()
+        table.add_row(
+            "" if previous == cell.rate and previous is not None else offered(cell),
+            server(cell),
+            *(seconds_text(v) for v in (cell.ttft.p50, cell.ttft.p95, cell.reply.p50, cell.reply.p95)),
+            MISSING if cell.tokens_per_s is None else f"{cell.tokens_per_s:.0f}",
+            f"{cell.completed}/{cell.requests}",
+        )
+        previous = cell.rate
+    return table
+
+
+def remarks(summary: Summary) -> list[str]:
+    """What a reader must know beside the figures: when batches left, what was late or lost, how the machine drifted."""
+    lines = [
+        f"{cell.label}: batches left with {', '.join(map(str, cell.departures))}."
+        for cell in summary.cells
+        if cell.departures
+    ]
+    for cell in summary.cells:
+        faults = {
+            "sent over 1 ms late": cell.late,
+            "never sent": cell.unsent,
+            "rejected": cell.rejected,
+            "failed": cell.failed,
+            "cancelled": cell.cancelled,
+            "unfinished": cell.unfinished,
+            "with stamps out of order": cell.order_violations,
+        }
+        said = [f"{count} {what}" for what, count in faults.items() if count]
+        if said:
+            lines.append(f"{cell.label}: of {cell.requests} requests, {', '.join(said)}.")
+    if summary.drift is not None and summary.drift["drifted"]:
+        lines.append(
+            f"The machine drifted: {summary.drift['label']}, repeated at the end, took "
+            f"{summary.drift['change']:+.1%} time."
+        )
+    return lines
+
+
+def one_reply_s(summary: Summary) -> float | None:
+    """How long one reply alone takes here: the typical service of one at a time, else the calibration's."""
+    alone = [cell.service.p50 for cell in summary.cells if cell.policy == "one" and cell.service.p50 is not None]
+    if alone:
+        return median(alone)
+    return summary.calibration.service.p50 if summary.calibration is not None else None
+
+
+def study_table(summary: Summary, same_profile: bool) -> Table:
+    """Ours beside the study's: in multiples of one reply's time, which differs from machine to machine; in seconds
+    for the study's own cost profile."""
+    ours_s = 1.0 if same_profile else one_reply_s(summary)
+    study_s = 1.0 if same_profile else reference.ONE_REPLY_S
+    unit = "seconds" if same_profile else "multiples of one reply's time"
+    table = _table(f"Beside the study's figures at its 4/s ({unit}; ours / study's)")
+    table.add_column("server", min_width=13)
+    for name in ("first word\n(TTFT)", "longest\nwait", "writing", "whole\nreply", "all\ndone"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in highest(summary.cells):
+        study = reference.TYPICAL.get(cell.policy)
+        if study is None:
+            continue
+        pairs = (
+            (cell.ttft.p50, study.ttft),
+            (cell.ttft.max, study.longest),
+            (cell.writing.p50, study.writing),
+            (cell.reply.p50, study.reply),
+            (cell.done_s, study.done),
+        )
+        table.add_row(server(cell), *(_beside(ours, theirs, ours_s, study_s) for ours, theirs in pairs))
+    if not same_profile:
+        ours_text = MISSING if ours_s is None else seconds_text(ours_s)
+        table.caption = f"One reply alone: {ours_text} here, {study_s:.2f} s in the study."
+    return table
+
+
+def _place(cell: CellSummary) -> int:
+    """A server's place in the study's tables; servers it did not have come last."""
+    return [*SERVERS, cell.policy].index(cell.policy)
+
+
+def _beside(ours: float | None, theirs: float, ours_unit: float | None, study_unit: float) -> str:
+    mine = MISSING if ours is None or not ours_unit else f"{ours / ours_unit:.3g}"
+    return f"{mine} / {theirs / study_unit:.3g}"
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
