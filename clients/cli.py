@@ -96,8 +96,9 @@ def clients(
     if supervised:
         end_with_parent()
     try:
-        whole = client.run()
+        why = client.run()
     except ClientError as error:
-        click.echo(f"headway clients: {error}", err=True)
-        sys.exit(1)
-    sys.exit(0 if whole else 1)
+        why = str(error)
+    if why is not None:
+        click.echo(f"headway clients: {why}", err=True)
+    sys.exit(0 if why is None else 1)

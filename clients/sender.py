@@ -119,8 +119,9 @@ class Client:
 
     # --- the whole of it ---
 
-    def run(self) -> bool:
-        """Whether everything was sent and every reply ended. Raises ClientError; what was measured is kept."""
+    def run(self) -> str | None:
+        """None when everything was sent and every reply ended, else why not. Raises ClientError before the start;
+        what was measured is kept."""
         try:
             tighten_timers()
             self.spin = calibrate_spin()
@@ -321,7 +322,7 @@ class Client:
 
     # --- the end ---
 
-    def _part(self) -> bool:
+    def _part(self) -> str | None:
         whole = self.sent == len(self.schedule) and not self.open
         why = self.leaving or "stopped"
         end = "failed" if self.leaving is not None else "unfinished"
@@ -329,7 +330,7 @@ class Client:
             self._end(id, end, why, None)
         self._keep_clock("after", measure_offset(self.line, self._take))
         self._say(m.Bye("" if whole else why))
-        return whole
+        return None if whole else why
 
     def _keep_clock(self, when: str, offset: Offset | None) -> None:
         s = self.settings

@@ -162,8 +162,8 @@ def tpot(request: RequestRecord) -> float | None:
 
 
 def gaps(request: RequestRecord) -> list[float]:
-    """Seconds between the messages of a reply; the wait for the first one is not among them."""
-    times = [time for time, _ in request.messages or ()]
+    """Seconds between the messages of a reply that brought tokens; the wait for the first one is not among them."""
+    times = [time for time, tokens in request.messages or () if tokens]
     return [seconds(after - before) for before, after in itertools.pairwise(times)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from clients.arrivals import ArrivalPlan, arrival_times
 from protocol.clock import seconds
-from router.policies import Continuous, Policy, label, params, parse_policy
+from router.policies import Continuous, Policy, label, parse_policy, spec
 
 # The study offered 0.5, 1, 2 and 4 requests a second to a machine that does 1.08 replies a second one at a time.
 STUDY_LOADS = (0.5, 1.0, 2.0, 4.0)
@@ -108,7 +108,7 @@ def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
             word = label(policy)
             file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
             name = f"c{len(made) + 1:02d}-{file_word}-{file_place}"
-            made.append(Cell(name, f"{word} at {place}", _spec(policy), offer.rate, offer.load))
+            made.append(Cell(name, f"{word} at {place}", spec(policy), offer.rate, offer.load))
     return made
 
 
@@ -142,8 +142,3 @@ def schedule(cell: Cell, settings: RushSettings) -> list[float]:
 def minutes(total_s: float) -> str:
     """A duration in words, rounded up: nobody waits for a plan to the second."""
     return f"{math.ceil(total_s)} s" if total_s < 90 else f"{math.ceil(total_s / 60)} minutes"
-
-
-def _spec(policy: Policy) -> str:
-    values = ",".join(f"{key}={value:g}" for key, value in params(policy).items())
-    return policy.name + (":" + values if values else "")

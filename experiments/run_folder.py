@@ -52,9 +52,13 @@ def create(parent: Path, experiment: str) -> Path:
 def check_parent(parent: Path) -> None:
     """Raises RunFolderError unless run folders can be made below `parent`."""
     existing = parent
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    try:
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+        usable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+    except OSError:
+        usable = False
+    if not usable:
         raise RunFolderError(f"--out {parent}: cannot be written; name a folder you can write to")
 
 
@@ -70,10 +74,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if path.is_file():
         try:
-            manifest: dict[str, Any] = orjson.loads(path.read_bytes())
-            return manifest
+            manifest = orjson.loads(path.read_bytes())
         except orjson.JSONDecodeError:
             raise RunFolderError(f"{path}: not JSON") from None
+        if not isinstance(manifest, dict):
+            raise RunFolderError(f"{path}: not a manifest")
+        return manifest
     if not any(folder.glob("*.msgpack")):
         raise RunFolderError(f"{folder}: no run folder; it has neither {MANIFEST} nor records")
     return {}

@@ -19,6 +19,7 @@ from protocol.wire import fresh_instance, ipc_folder
 LOOK_EVERY_S = 0.1
 FAREWELL_S = 1.5
 FAILURES_ARRIVE_S = 0.5
+SILENCE_S = 4.0
 LAST_LINES = 5
 
 Follow = Callable[[Mapping[str, Any]], None]
@@ -204,11 +205,13 @@ class Watch:
         words = role.last_words()
         if role is self.crew.worker and self._open:
             self._await_failures()
+        elif role is self.router:
+            _wait(self.crowd, SILENCE_S)
         raise CellFailed(f"{role.name} {how}{': ' + words if words else ''}")
 
     def _await_failures(self) -> None:
-        """The router finds out that the worker is gone by its silence, and fails what it had."""
-        deadline = now() + 4 * SECOND
+        """The router finds out that the worker is gone, by its silence at the latest, and fails what it had."""
+        deadline = now() + round(SILENCE_S * SECOND)
         while now() < deadline and self._open and self.router.status is None:
             try:
                 self._events()

@@ -59,7 +59,7 @@ def typical_table(cells: Sequence[CellSummary]) -> Table:
     at_top = highest(cells)
     load = f", load {at_top[0].load:g}" if at_top[0].load is not None else ""
     table = _table(f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median)")
-    table.add_column("server", min_width=13)
+    table.add_column("server", no_wrap=False)
     for name in (
         "first word\n(TTFT)",
         "longest\nwait",
@@ -87,7 +87,7 @@ def load_table(cells: Sequence[CellSummary]) -> Table:
     """One line a cell, by rate: p50 and p95 of first word and whole reply, and tokens a second."""
     table = _table("By offered rate: p50 and p95")
     table.add_column("rate", no_wrap=True)
-    table.add_column("server", min_width=13)
+    table.add_column("server", no_wrap=False)
     for name in ("first word\n(TTFT) p50", "p95", "whole\nreply p50", "p95", "tokens\n/s", "done"):
         table.add_column(name, justify="right", no_wrap=True)
     previous = None
@@ -148,7 +148,7 @@ def study_table(summary: Summary, same_profile: bool) -> Table:
     study_s = 1.0 if same_profile else reference.ONE_REPLY_S
     unit = "seconds" if same_profile else "multiples of one reply's time"
     table = _table(f"Beside the study's figures at its 4/s ({unit}; ours / study's)")
-    table.add_column("server", min_width=13)
+    table.add_column("server", no_wrap=False)
     for name in ("first word\n(TTFT)", "longest\nwait", "writing", "whole\nreply", "all\ndone"):
         table.add_column(name, justify="right", no_wrap=True)
     for cell in highest(summary.cells):
@@ -180,4 +180,4 @@ def _beside(ours: float | None, theirs: float, ours_unit: float | None, study_un
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)

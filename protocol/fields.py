@@ -1,5 +1,6 @@
 """What a field of a message may hold: checks that turn decoded msgpack into trusted values, or raise `BadMessage`."""
 
+import math
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any
@@ -94,12 +95,12 @@ def array(inner: Check, longest: int) -> Check:
     return check
 
 
-def integers(longest: int, high: int = MAX_ID) -> Check:
-    """A tuple of at most `longest` whole numbers in [0, high], checked as a whole: token lists are long."""
+def integers(longest: int, high: int = MAX_ID, shortest: int = 0) -> Check:
+    """A tuple of `shortest` to `longest` whole numbers in [0, high], checked as a whole: token lists are long."""
 
     def check(value: Any) -> tuple[int, ...]:
-        if type(value) is not list or len(value) > longest:
-            raise BadMessage(f"not a list of at most {longest} whole numbers: {shown(value)}")
+        if type(value) is not list or not shortest <= len(value) <= longest:
+            raise BadMessage(f"not a list of {shortest} to {longest} whole numbers: {shown(value)}")
         if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > high):
             raise BadMessage(f"not whole numbers from 0 to {high}: {shown(value)}")
         return tuple(value)
@@ -118,6 +119,8 @@ def facts(most: int = 64) -> Check:
             name(key)
             if type(item) not in plain or (type(item) is str and len(item) > 4096):
                 raise BadMessage(f"not a plain fact: {shown(item)}")
+            if type(item) is float and not math.isfinite(item):
+                raise BadMessage(f"not a finite fact: {shown(item)}")
         return value
 
     return check

@@ -269,7 +269,7 @@ class Step:
     reading: int = checked(integer(0, 100_000))
     prompt_tokens: int = checked(integer(0, 2**40))
     rows: tuple[Row, ...] = checked(array(nested(Row), 100_000))
-    read: tuple[tuple[int, ...], ...] = checked(array(integers(2), 100_000), default=())
+    read: tuple[tuple[int, ...], ...] = checked(array(integers(2, shortest=2), 100_000), default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ def decode(data: bytes, run: str | None) -> tuple[str, Message]:
         raw = msgpack.unpackb(data, strict_map_key=True, max_ext_len=0)
     except Exception as error:
         raise BadMessage(f"not msgpack: {type(error).__name__}") from None
-    if type(raw) is not list or len(raw) < 3 or raw[0] != VERSION:
+    if type(raw) is not list or len(raw) < 3 or type(raw[0]) is not int or raw[0] != VERSION:
         raise BadMessage("not a message of this version")
     _, tag, sent_run, *values = raw
     check = _CHECKS.get(tag) if type(tag) is str else None

@@ -161,7 +161,7 @@ def read(path: Path) -> Iterator[Any]:
                 kind = KINDS.get(name)
                 if kind is not None:
                     yield _build(kind, values)
-        except (ValueError, TypeError, msgpack.UnpackException):
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException):
             return
 
 

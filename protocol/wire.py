@@ -6,6 +6,7 @@ import re
 import secrets
 import tempfile
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +21,6 @@ HEARTBEAT_MS = 1_000
 RECONNECT_MS = 100
 RECONNECT_MAX_MS = 2_000
 LONGEST_IPC_PATH = 107
-LOOPBACK = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\])")
 
 
 class WireError(Exception):
@@ -51,12 +51,21 @@ def check_endpoint(endpoint: str) -> None:
         path = endpoint.removeprefix("ipc://")
         if not path or len(os.fsencode(path)) > LONGEST_IPC_PATH:
             raise WireError(f"{endpoint}: an ipc path has 1 to {LONGEST_IPC_PATH} bytes; choose a shorter one")
+        if path[0] in "@*":  # to libzmq a name that no folder protects, or one that it invents
+            raise WireError(f"{endpoint}: write ipc:///a/path")
         return
-    address = re.fullmatch(r"tcp://(.+):(\d{1,5})", endpoint)
+    address = re.fullmatch(r"tcp://(.+):([0-9]{1,5})", endpoint)
     if address is None or not 0 < int(address[2]) < 65_536:
         raise WireError(f"{endpoint}: write ipc:///a/path or tcp://127.0.0.1:PORT")
-    if not LOOPBACK.fullmatch(address[1]):
+    if not _on_loopback(address[1]):
         raise WireError(f"{endpoint}: tcp is unencrypted and stays on loopback; reach another host by an SSH tunnel")
+
+
+def _on_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or IPv4Address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ class Assembly:
     lost: int = 0
 
     def refusal(self, hello: Hello, started: bool) -> str | None:
-        """Why a newcomer cannot be taken, None if it can."""
+        """Why a newcomer cannot be taken, None if it can; who repeats its hello is no newcomer."""
         if hello.role == "worker":
             taken = self.worker is not None and self.worker.instance != hello.instance
             return "this router has a worker already, and serves with one" if taken else None
@@ -51,7 +51,8 @@ class Assembly:
             return "the run has started without this client; start it before the run"
         if hello.of != self.expected or hello.index >= hello.of:
             return f"this router expects {self.expected} clients; this is number {hello.index} of {hello.of}"
-        if any(peer.hello.index == hello.index for peer in self.clients.values()):
+        same = (peer.hello for peer in self.clients.values() if peer.hello.index == hello.index)
+        if any(other.instance != hello.instance for other in same):
             return f"client {hello.index} of {hello.of} is here already"
         return None
 
@@ -75,8 +76,9 @@ class Assembly:
 
     @property
     def finished(self) -> bool:
-        """Whether every expected client has come and left."""
-        return self.lost + sum(peer.done for peer in self.clients.values()) >= self.expected
+        """Whether every expected client has come and left; one that replaces a lost one is waited for too."""
+        came = self.lost + len(self.clients)
+        return came >= self.expected and all(peer.done for peer in self.clients.values())
 
     def silent_clients(self, now: int) -> Iterator[ClientPeer]:
         """Clients that have not been heard for three seconds and did not say goodbye."""

@@ -266,14 +266,14 @@ class Core:
         self._served[passage.user] = self._served.get(passage.user, 0) + tokens
 
     def _finish(self, now: int, passage: Passage, finish: str) -> list[Action]:
-        """The worker let go of a request: its seat is free."""
+        """The worker let go of a request: its seat is free. The row that said so is the client's last word."""
         del self._running[passage.id]
         if passage.leaving:
             return []
-        if finish == "cancelled":
-            return self._end(now, passage, "cancelled", "cancelled by the worker")
-        self.completed += 1
         self.ended += 1
+        if finish == "cancelled":
+            return [Write(self._record(now, passage, "cancelled", "cancelled by the worker", finish))]
+        self.completed += 1
         return [Write(self._record(now, passage, "completed", None, finish))]
 
     def _cancel(self, now: int, passage: Passage, detail: str) -> list[Action]:

@@ -165,8 +165,18 @@ def params(policy: Policy) -> dict[str, int | float]:
 def label(policy: Policy) -> str:
     """A policy in one word: its name and the settings that differ from the default."""
     default = params(type(policy)())
-    changed = [f"{key}={value:g}" for key, value in params(policy).items() if value != default[key]]
-    return policy.name + (":" + ",".join(changed) if changed else "")
+    return _written(policy, {key: value for key, value in params(policy).items() if value != default[key]})
+
+
+def spec(policy: Policy) -> str:
+    """A policy as `parse_policy` takes it, with every setting."""
+    return _written(policy, params(policy))
+
+
+def _written(policy: Policy, settings: Mapping[str, int | float]) -> str:
+    """Numbers are written in full: the router reads them back."""
+    words = [f"{key}={value!r}".removesuffix(".0") for key, value in settings.items()]
+    return policy.name + (":" + ",".join(words) if words else "")
 
 
 def _number(name: str, key: str, text: str, whole: bool) -> int | float:

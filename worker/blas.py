@@ -106,21 +106,21 @@ def _opened(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
 
 def _compiled_shim() -> Path:
     """The shim as a shared library in the cache, compiled if it is not there."""
+    version = hashlib.sha256(_SHIM.encode()).hexdigest()[:12]
+    try:
+        return made_once(cache_folder() / f"cblas-{version}-{platform.machine()}.so", _compile_shim)
+    except OSError as error:
+        raise _Unusable(f"the shim cannot be kept in the cache ({error})") from None
+
+
+def _compile_shim(path: Path) -> None:
     compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
     if compiler is None:
         raise _Unusable("no C compiler to build the shim of scipy-openblas32 (cc, gcc or clang)")
-    version = hashlib.sha256(_SHIM.encode()).hexdigest()[:12]
-
-    def build(path: Path) -> None:
-        command = [compiler, "-x", "c", "-", "-O2", "-shared", "-fPIC", "-o", str(path)]
-        subprocess.run(command, input=_SHIM, text=True, capture_output=True, check=True)
-
-    try:
-        return made_once(cache_folder() / f"cblas-{version}-{platform.machine()}.so", build)
-    except subprocess.CalledProcessError as error:
-        raise _Unusable(f"{Path(compiler).name} does not build the shim ({error.stderr.strip()})") from None
-    except OSError as error:
-        raise _Unusable(f"the shim cannot be kept in the cache ({error})") from None
+    command = [compiler, "-x", "c", "-", "-O2", "-shared", "-fPIC", "-o", str(path)]
+    done = subprocess.run(command, input=_SHIM, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise _Unusable(f"{Path(compiler).name} does not build the shim ({done.stderr.strip()})")
 
 
 def _described(library: ctypes.CDLL, prefix: str) -> str:

@@ -59,18 +59,26 @@ def _installed(name: str) -> bool:
 
 def check(name: str) -> None:
     """Raises ValueError, with one line that says what to do, unless `name` can be a model. Uses no network."""
-    folder = Path(name).expanduser()
     if name == EMBEDDED:
         return
-    if folder.is_dir():
+    folder = _local(name)
+    if name and folder.is_dir():
         _check_folder(folder)
-    elif folder.exists():
+    elif folder.is_file():
         raise ValueError(f"{name} is a file: name the MLX model folder (config.json, model*.safetensors)")
     elif not _HUB_ID.fullmatch(name):
         raise ValueError(
             f"there is no model {name!r}: give {EMBEDDED} (embedded), an MLX model folder that exists, "
             "or a hub id such as mlx-community/Qwen3-0.6B-4bit"
         )
+
+
+def _local(name: str) -> Path:
+    """The path that a name would be, `~` written out where there is such a home."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def _check_folder(folder: Path) -> None:
@@ -82,7 +90,7 @@ def _check_folder(folder: Path) -> None:
 
 def cached(name: str) -> bool:
     """Whether loading `name` needs no download; of a hub id that is unknown, and False."""
-    return gguf.target().exists() if name == EMBEDDED else Path(name).expanduser().is_dir()
+    return gguf.target().exists() if name == EMBEDDED else _local(name).is_dir()
 
 
 def weights_identity(folder: Path) -> str:
@@ -150,7 +158,7 @@ def fetch(name: str) -> Path:
     """The MLX folder of the model, downloaded if it has to be. Raises RuntimeError when that fails."""
     if name == EMBEDDED:
         return gguf.model_folder()
-    local = Path(name).expanduser()
+    local = _local(name)
     if local.is_dir():
         return local
     from huggingface_hub import snapshot_download

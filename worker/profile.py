@@ -59,9 +59,17 @@ class CostProfile:
 
     def covers(self, rows: int, context: int) -> bool:
         """Whether such a decode step lies inside what was measured; one context alone says cost ignores it."""
-        contexts = {point.context for point in self.decode}
-        inside = len(contexts) == 1 or min(contexts) <= context <= max(contexts)
-        return inside and min(p.rows for p in self.decode) <= rows <= max(p.rows for p in self.decode)
+        contexts = sorted({point.context for point in self.decode})
+        if len(contexts) == 1:
+            return self._curve_covers(contexts[0], rows)
+        below, above = [c for c in contexts if c <= context], [c for c in contexts if c >= context]
+        if not below or not above:
+            return False
+        return self._curve_covers(below[-1], rows) and self._curve_covers(above[0], rows)
+
+    def _curve_covers(self, context: int, rows: int) -> bool:
+        measured = [point.rows for point in self.decode if point.context == context]
+        return measured[0] <= rows <= measured[-1]
 
 
 def _interpolate(points: Sequence[tuple[int, float]], at: int) -> float:
@@ -82,9 +90,9 @@ def load_profile(name: str) -> CostProfile:
     if name in profile_names():
         return parse_profile((SHIPPED / f"{name}.json").read_bytes(), name)
     path = Path(name)
-    if not path.is_file():
-        raise ProfileError(f"unknown profile {name!r}; name a JSON file or one of {', '.join(profile_names())}")
     try:
+        if not path.is_file():
+            raise ProfileError(f"unknown profile {name!r}; name a JSON file or one of {', '.join(profile_names())}")
         return parse_profile(path.read_bytes(), name)
     except OSError as error:
         raise ProfileError(f"profile {name}: {error.strerror}") from None

@@ -101,9 +101,9 @@ class Scripted:
 SCRIPTS: dict[str, list[bytes]] = {
     # Emoji joined of several, a combining accent, CJK, a flag: cut inside characters wherever it hurts.
     "signs": [
-        b"Gr\xc3", b"\xbc\xc3", b"\x9fe \xf0", b"\x9f\x91", b"\xa9\xe2\x80", b"\x8d", b"\xf0\x9f\x91\xa7", b" e", b"\xcc",
-        b"\x81 ", b"\xe6\xbc\xa2\xe5", b"\xad", b"\x97\xe3\x82", b"\xab\xe3\x83\x8a ", b"\xf0\x9f\x87\xa9\xf0\x9f",
-        b"\x87\xaa", b"!",
+        b"Gr\xc3", b"\xbc\xc3", b"\x9fe \xf0", b"\x9f\x91", b"\xa9\xe2\x80", b"\x8d", b"\xf0\x9f\x91\xa7", b" e",
+        b"\xcc", b"\x81 ", b"\xe6\xbc\xa2\xe5", b"\xad", b"\x97\xe3\x82", b"\xab\xe3\x83\x8a ",
+        b"\xf0\x9f\x87\xa9\xf0\x9f", b"\x87\xaa", b"!",
     ],
     "stops": [b"Hel", b"lo ST", b"O", b"P now", b" and more"],
     "almost": [b"a ST", b"OX S", b"TO", b" end ", b"S"],
@@ -115,14 +115,16 @@ SCRIPTS: dict[str, list[bytes]] = {
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Scripted:
     """The successor of every token is a matter of its embedding alone: attention and MLP add nothing."""
     folder = tmp_path_factory.mktemp("models") / "scripted"
-    tokens, successors, starts = [], [], {}
+    tokens: list[str] = []
+    successors: list[int | None] = []
+    starts: dict[str, int] = {}
     for name, pieces in SCRIPTS.items():
         starts[name] = len(tokens)
         tokens += [f"<{name}>", *map(byte_level, pieces)]
         successors += [*range(starts[name] + 1, len(tokens)), None]
     tokens.append(END)
     assert len(set(tokens)) == len(tokens)
-    size = len(tokens) + len(tokens) % 2
+    size = len(tokens) + len(tokens) % 2  # positions rotate pairs
     following = [len(tokens) - 1 if n is None else n for n in successors]
     config = {
         "model_type": "llama", "hidden_size": size, "num_hidden_layers": 1, "intermediate_size": 8,

@@ -1,0 +1,164 @@
+"""The roles started by hand, as from three terminals."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from protocol.wire import ipc_folder
+from tests.experiments.commands import headway, requests, started, summary, until
+
+PACED = ("--engine", "paced")
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[str, str]]:
+    folder = ipc_folder()
+    yield f"ipc://{folder}/front", f"ipc://{folder}/back"
+    for left in folder.iterdir():
+        left.unlink()
+    folder.rmdir()
+
+
+def said(path: Path, event: str) -> list[dict[str, Any]]:
+    """The router's events of this kind, so far."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [line for line in map(orjson.loads, lines) if line["event"] == event]
+
+
+def test_three_terminals_over_ipc_make_a_run(tmp_path: Path, ends: tuple[str, str]) -> None:
+    front, back = ends
+    with ExitStack() as stack:
+        worker = stack.enter_context(started("worker", *PACED, "--router", back, cwd=tmp_path))
+        clients = [
+            stack.enter_context(
+                started(
+                    *("clients", "--router", front, "--index", str(i), "--of", "2", "--rate", "20", "--requests", "10"),
+                    *("--max-tokens", "8"),
+                    cwd=tmp_path,
+                )
+            )
+            for i in range(2)
+        ]
+        router = headway(
+            "router", "--front", front, "--back", back, "--policy", "static:n=5,wait=2", "--clients", "2", cwd=tmp_path
+        )
+        assert router.returncode == 0, router.stdout + router.stderr
+        assert [client.wait(10) for client in clients] == [0, 0]
+        worker.terminate()
+        assert worker.wait(5) == 0
+    assert headway("analyse", "records", cwd=tmp_path).returncode == 0
+    found = summary(tmp_path / "records")
+    assert found["complete"]
+    (cell,) = found["cells"]
+    assert cell["completed"] == 10
+    assert cell["departures"] == [5, 5]
+    assert cell["rate"] == 20
+    assert cell["policy"] == "static"
+
+
+def test_tcp_on_loopback_works_too(tmp_path: Path) -> None:
+    front, back = "tcp://127.0.0.1:47411", "tcp://127.0.0.1:47412"
+    with (
+        started("worker", *PACED, "--profile", "instant", "--router", back, cwd=tmp_path),
+        started("clients", "--router", front, "--rate", "50", "--requests", "5", cwd=tmp_path) as client,
+    ):
+        router = headway("router", "--front", front, "--back", back, cwd=tmp_path)
+        assert router.returncode == 0, router.stdout + router.stderr
+        assert client.wait(10) == 0
+
+
+def test_a_second_worker_is_refused_and_a_restarted_one_serves(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """A dead worker's requests fail; new ones fail at once until another registers, which then serves."""
+    front, back = ends
+    crowd = ("clients", "--router", front, "--rate", "4", "--requests", "60", "--max-tokens", "32")
+    lines = tmp_path / "router.jsonl"
+    with ExitStack() as stack:
+        router = stack.enter_context(started("router", "--front", front, "--back", back, cwd=tmp_path, out=lines))
+        first = stack.enter_context(started("worker", *PACED, "--router", back, cwd=tmp_path))
+        client = stack.enter_context(started(*crowd, cwd=tmp_path))
+        until(lambda: any(line["completed"] >= 2 for line in said(lines, "progress")), "two replies")
+        first.kill()
+        until(lambda: said(lines, "worker_lost"), "word of the lost worker", 5)
+        second = stack.enter_context(started("worker", *PACED, "--router", back, cwd=tmp_path))
+        assert client.wait(40) == 0
+        assert router.wait(5) == 0
+        second.terminate()
+        assert second.wait(5) == 0
+    records = requests(tmp_path / "records")
+    ends_in_order = [record.end for record in sorted(records, key=lambda record: record.intended)]
+    assert len(records) == 60
+    assert set(ends_in_order) == {"completed", "failed"}
+    lost = ends_in_order.index("failed")
+    assert ends_in_order[-1] == "completed"
+    assert "completed" in ends_in_order[:lost]
+    details = {record.detail for record in records if record.end == "failed"}
+    assert any("worker" in detail for detail in details)
+
+
+def test_a_router_without_a_worker_says_so_and_ends(tmp_path: Path, ends: tuple[str, str]) -> None:
+    front, back = ends
+    done = headway("router", "--front", front, "--back", back, "--start-timeout", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no worker came within 1 s" in done.stderr
+
+
+def test_a_client_without_a_router_says_so_and_ends(tmp_path: Path, ends: tuple[str, str]) -> None:
+    done = headway("clients", "--router", ends[0], "--start-timeout", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no router answered" in done.stderr
+
+
+def test_a_second_router_on_the_same_path_is_refused(tmp_path: Path, ends: tuple[str, str]) -> None:
+    front, back = ends
+    arguments = ("router", "--front", front, "--back", back)
+    lines = tmp_path / "router.jsonl"
+    with started(*arguments, cwd=tmp_path, out=lines):
+        until(lambda: said(lines, "bound"), "a bound router")
+        second = headway(*arguments, cwd=tmp_path)
+        assert second.returncode == 2
+        assert "another router is running there" in second.stderr
+
+
+def test_idle_processes_use_no_cpu(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """Under 1 % of a core each, over two seconds of waiting for a client that does not come."""
+    front, back = ends
+    lines = tmp_path / "router.jsonl"
+    with (
+        started("router", "--front", front, "--back", back, "--clients", "2", cwd=tmp_path, out=lines) as r,
+        started("worker", *PACED, "--router", back, cwd=tmp_path) as w,
+        started("clients", "--router", front, "--of", "2", cwd=tmp_path) as c,
+    ):
+        until(lambda: said(lines, "worker_joined"), "a worker")
+        until(lambda: list(tmp_path.glob("records/*client*")), "a client")
+        until(lambda: min(spent(p) for p in (r, w, c)) > 0, "processes")
+        settled = until(lambda: idle_share([r, w, c]) < 0.01, "two idle seconds", 20)
+        assert settled
+
+
+def spent(process: "subprocess.Popen[bytes]") -> float:
+    times = psutil.Process(process.pid).cpu_times()
+    return times.user + times.system
+
+
+def idle_share(processes: list["subprocess.Popen[bytes]"]) -> float:
+    """The largest share of a core that any of them uses, over two seconds."""
+    before = [spent(process) for process in processes]
+    psutil.cpu_percent(interval=2)
+    return max((spent(p) - b) / 2 for p, b in zip(processes, before, strict=True))
+
+
+def test_neither_router_nor_clients_load_a_model_library(tmp_path: Path) -> None:
+    """MLX costs a second and a half; the worker alone pays it."""
+    code = (
+        "import sys, router.loop, router.cli, clients.sender, clients.cli, experiments.rush_cli, experiments.rush;"
+        "import experiments.tables, worker.cli, worker.loop, worker.paced;"
+        "sys.exit(any(name.split('.')[0] in ('mlx', 'mlx_lm', 'transformers') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=30).returncode == 0
