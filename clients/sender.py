@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ BEAT = SECOND // 2
 SILENCE = 3 * SECOND
 HELLO_EVERY = SECOND // 5
 LOST_AFTER = 2 * SECOND
-TOKENIZE_AT_ONCE = 64
+TOKENIZE_AT_ONCE, CHARACTERS_AT_ONCE = 64, 2**20
 
 
 class ClientError(Exception):
@@ -69,10 +70,11 @@ class Reply:
     text: list[str] = field(default_factory=list)
 
     def take(self, row: m.Row, at: int) -> None:
-        """A message that carries neither tokens nor text stamps nothing; one without text is not the first word."""
+        """A message that carries neither tokens nor text stamps nothing, unless it is all there is of the reply; one
+        without text is not the first word."""
         if row.text and self.first is None:
             self.first = at
-        if row.tokens or row.text:
+        if row.tokens or row.text or (row.finish is not None and self.last is None):
             self.last = at
             self.messages.append((at, len(row.tokens)))
         self.tokens += row.tokens
@@ -170,16 +172,22 @@ class Client:
         """Prompt tokens of each different conversation, by the worker."""
         different = list(dict.fromkeys(conversations))
         found: dict[tuple[ChatTurn, ...], tuple[int, ...]] = {}
-        for batch, begin in enumerate(range(0, len(different), TOKENIZE_AT_ONCE)):
-            asked = different[begin : begin + TOKENIZE_AT_ONCE]
-            self._say(m.Tokenize(batch, tuple(asked)))
-            while batch not in self.tokenized:
-                self._turn()
-            answer = self.tokenized.pop(batch)
+        while len(found) < len(different):
+            asked = _some(different[len(found) :])
+            answer = self._ask(m.Tokenize(len(found), asked))
             if answer.error is not None or len(answer.prompts) != len(asked):
                 raise ClientError(f"the prompts could not be tokenized: {answer.error}")
             found |= zip(asked, answer.prompts, strict=True)
         return found
+
+    def _ask(self, question: m.Tokenize) -> m.Tokenized:
+        try:
+            self._say(question)
+        except ValueError as error:
+            raise ClientError(f"a prompt is too large: {error}") from None
+        while question.batch not in self.tokenized:
+            self._turn()
+        return self.tokenized.pop(question.batch)
 
     def _encoded(self, submit: m.Submit) -> bytes | None:
         try:
@@ -350,6 +358,12 @@ class Client:
             self.line.send(message)
         except PeerSlow:
             return
+
+
+def _some(conversations: Sequence[tuple[ChatTurn, ...]]) -> tuple[tuple[ChatTurn, ...], ...]:
+    """As many of the first conversations as one question may hold, one at least."""
+    sizes = accumulate(sum(len(turn.content) for turn in turns) for turns in conversations[:TOKENIZE_AT_ONCE])
+    return tuple(conversations[: max(1, sum(size <= CHARACTERS_AT_ONCE for size in sizes))])
 
 
 def _submit(id: int, prompt: Prompt, tokens: tuple[int, ...], max_tokens: int, ignore_eos: bool) -> m.Submit:

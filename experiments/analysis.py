@@ -141,7 +141,7 @@ def summarise(name: str, cell: CellRecords) -> CellSummary:
         service=_between(done, "admitted", "ended"),
         done_s=_done(cell, done),
         tokens=tokens,
-        tokens_per_s=_served(sent, tokens),
+        tokens_per_s=_served(cell, sent, tokens),
         prompt_tokens=sum(step.prompt_tokens for step in cell.steps) if cell.steps else None,
         departures=departures(sent) if cell.router and cell.router.policy == "static" else None,
         peak_seats=max((step.in_flight for step in cell.steps), default=None),
@@ -198,9 +198,10 @@ def _done(cell: CellRecords, done: Sequence[RequestRecord]) -> float | None:
     return seconds(max(lasts) - min(zeros)) if zeros and lasts else None
 
 
-def _served(sent: Sequence[RequestRecord], tokens: int) -> float | None:
+def _served(cell: CellRecords, sent: Sequence[RequestRecord], tokens: int) -> float | None:
     """Tokens a second from the first intended arrival to the last token received."""
-    begins = [r.intended for r in sent if r.intended is not None]
+    begins = [time for client in cell.clients for time in client.intended]
+    begins += [r.intended for r in sent if r.intended is not None]
     ends = [r.last_received for r in sent if r.last_received is not None]
     lasted = seconds(max(ends) - min(begins)) if begins and ends else 0.0
     return tokens / lasted if lasted > 0 else None

@@ -71,7 +71,7 @@ class Offer:
     load: float | None
 
 
-def spread_policies(names: str, seats: int) -> tuple[str, ...]:
+def named_policies(names: str, seats: int) -> tuple[str, ...]:
     """`one,static,continuous` as policy specs, `continuous` with this many seats."""
     default = Continuous().seats
     return tuple(
@@ -103,20 +103,20 @@ def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
     for row, offer in enumerate(offered):
         shift = -row % len(policies)
         for policy in policies[shift:] + policies[:shift]:
-            place = "at once" if offer.rate is None else f"{offer.rate:g}/s"
+            place = "all at once" if offer.rate is None else f"at {offer.rate:g}/s"
             file_place = "at-once" if offer.rate is None else f"{offer.rate:g}-per-s"
             word = label(policy)
             file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
             name = f"c{len(made) + 1:02d}-{file_word}-{file_place}"
-            made.append(Cell(name, f"{word} at {place}", spec(policy), offer.rate, offer.load))
+            made.append(Cell(name, f"{word} {place}", spec(policy), offer.rate, offer.load))
     return made
 
 
-def drift_cell(planned: Sequence[Cell], settings: RushSettings) -> tuple[Cell, Cell] | None:
+def drift_cell(planned: Sequence[Cell], settings: RushSettings, reply_s: float | None) -> tuple[Cell, Cell] | None:
     """The shortest cell, and its repetition at the end of the run, to see whether the machine has changed meanwhile."""
     if not settings.drift_cell or len(planned) < 2:
         return None
-    shortest = min(planned, key=lambda cell: expected_s(cell, settings, 1.0))
+    shortest = min(planned, key=lambda cell: expected_s(cell, settings, reply_s or 1.0))
     return shortest, replace(shortest, name=f"c{len(planned) + 1:02d}-drift", label=f"{shortest.label} (repeated)")
 
 

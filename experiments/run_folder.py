@@ -100,7 +100,7 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
     drift_of = manifest.get("drift")
     special = {"calibration", drift_of["repeat"] if drift_of else None}
     shown = [cell for name, cell in figures.items() if name not in special]
-    whole = all(cell.sent == cell.requests and not cell.unfinished for cell in shown)
+    whole = bool(shown) and all(0 < cell.requests == cell.sent and not cell.unfinished for cell in shown)
     return Summary(
         schema=SCHEMA,
         experiment=manifest.get("experiment", "by-hand"),

@@ -32,12 +32,14 @@ CALIBRATION = Cell("calibration", "calibration: one at a time, all at once", "on
 
 @dataclass(slots=True)
 class Rush:
-    """One run of the rush, into `folder`. `capacity` is replies a second one at a time, once it was measured."""
+    """One run of the rush, into `folder`. `calibration` is an earlier run's, to be repeated with its rates; `reply_s`
+    is the time of one reply alone, once it is known."""
 
     settings: RushSettings
     folder: Path
     console: Console
     stop: StopRequest
+    calibration: Mapping[str, Any] | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
     reply_s: float | None = None
     interrupted: bool = False
@@ -58,11 +60,14 @@ class Rush:
         return analyse(self.folder)
 
     def _measure(self, crew: Crew) -> None:
-        offered = offers(self.settings, None)
+        capacity = self.calibration["replies_per_s"] if self.calibration else None
+        offered = offers(self.settings, capacity)
         if offered is None:
             offered = self._calibrate(crew)
+        elif self.calibration:
+            self.reply_s, self.manifest["calibration"] = self.calibration["reply_s"], dict(self.calibration)
         planned = cells(self.settings, offered)
-        again = drift_cell(planned, self.settings)
+        again = drift_cell(planned, self.settings, self.reply_s)
         everything = [*planned, *([again[1]] if again else [])]
         self.manifest["cells"] = [cell.name for cell in planned]
         self.manifest["drift"] = {"first": again[0].name, "repeat": again[1].name} if again else None
@@ -86,7 +91,8 @@ class Rush:
         self.manifest["calibration"] = {"replies_per_s": capacity, "reply_s": self.reply_s, "rates": rates}
         self.console.print(
             f"One at a time this machine does {capacity:.2g} replies a second; offered: "
-            f"{', '.join(f'{rate:g}' for rate in rates)} a second."
+            f"{', '.join(f'{rate:g}' for rate in rates)} a second.",
+            soft_wrap=True,
         )
         return chosen
 
@@ -118,7 +124,7 @@ def plan_lines(settings: RushSettings, reply_s: float | None) -> list[str]:
     offered = offers(settings, 1 / reply_s if reply_s else None)
     shown = offered or [Offer(load, load) for load in settings.loads]
     planned = cells(settings, shown)
-    again = drift_cell(planned, settings)
+    again = drift_cell(planned, settings, reply_s)
     count = len(planned) + (again is not None)
     what = settings.model if settings.engine == "mlx" else f"{settings.profile} (paced)"
     lines = [

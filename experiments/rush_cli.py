@@ -13,7 +13,7 @@ from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
 from experiments import plan, reference
 from experiments.manifest import differences
-from experiments.plan import RushSettings, spread_policies
+from experiments.plan import RushSettings, named_policies
 from experiments.run_folder import RunFolderError, check_parent, create, read_manifest
 from router.policies import PolicyError, parse_policy
 from worker import models
@@ -154,7 +154,7 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, earli
         folder = create(out, "rush")
     except RunFolderError as error:
         raise click.UsageError(str(error)) from None
-    run = Rush(settings, folder, console, StopRequest())
+    run = Rush(settings, folder, console, StopRequest(), earlier["calibration"] if earlier else None)
     summary = run.run()
     same_profile = settings.engine == "paced" and settings.profile == reference.PROFILE
     print_tables(console, summary, study, same_profile)
@@ -188,7 +188,7 @@ def settings_from(options: dict[str, Any]) -> RushSettings:
     quick = options["quick"]
     on_cpu = options["engine"] == "mlx" and models.device() == "cpu"
     tokens = plan.QUICK_TOKENS if quick else plan.CPU_TOKENS if on_cpu else plan.TOKENS
-    named = options["policy"] or spread_policies(options["policies"], options["seats"])
+    named = options["policy"] or named_policies(options["policies"], options["seats"])
     return RushSettings(
         engine=options["engine"],
         model=options["model"],
@@ -240,7 +240,7 @@ def parse_rates(text: str) -> tuple[float, ...] | None:
 
 def with_seats(spec: str, seats: int) -> str:
     """A policy spec, `continuous` with the run's seats where it names none itself."""
-    return spread_policies(spec, seats)[0] if spec == "continuous" else spec
+    return named_policies(spec, seats)[0] if spec == "continuous" else spec
 
 
 def check(settings: RushSettings) -> None:

@@ -17,10 +17,13 @@ SERVERS = {"one": "one at a time", "static": "static", "continuous": "continuous
 
 
 def seconds_text(value: float | None) -> str:
-    """Seconds to three significant digits, never more than milliseconds."""
-    if value is None:
-        return MISSING
-    return f"{value:.0f} s" if value >= 100 else f"{value:.1f} s" if value >= 10 else f"{value:.2f} s"
+    return MISSING if value is None else f"{figure(value)} s"
+
+
+def figure(value: float) -> str:
+    """Two or three digits that matter, never more than thousandths: narrow enough for five pairs in 80 columns."""
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2 if value >= 0.0995 else 3
+    return f"{value:.{digits}f}"
 
 
 def server(cell: CellSummary) -> str:
@@ -59,7 +62,7 @@ def typical_table(cells: Sequence[CellSummary]) -> Table:
     at_top = highest(cells)
     load = f", load {at_top[0].load:g}" if at_top[0].load is not None else ""
     table = _table(f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median)")
-    table.add_column("server", no_wrap=False)
+    table.add_column("server", overflow="fold")
     for name in (
         "first word\n(TTFT)",
         "longest\nwait",
@@ -87,7 +90,7 @@ def load_table(cells: Sequence[CellSummary]) -> Table:
     """One line a cell, by rate: p50 and p95 of first word and whole reply, and tokens a second."""
     table = _table("By offered rate: p50 and p95")
     table.add_column("rate", no_wrap=True)
-    table.add_column("server", no_wrap=False)
+    table.add_column("server", overflow="fold")
     for name in ("first word\n(TTFT) p50", "p95", "whole\nreply p50", "p95", "tokens\n/s", "done"):
         table.add_column(name, justify="right", no_wrap=True)
     previous = None
@@ -148,7 +151,7 @@ def study_table(summary: Summary, same_profile: bool) -> Table:
     study_s = 1.0 if same_profile else reference.ONE_REPLY_S
     unit = "seconds" if same_profile else "multiples of one reply's time"
     table = _table(f"Beside the study's figures at its 4/s ({unit}; ours / study's)")
-    table.add_column("server", no_wrap=False)
+    table.add_column("server", overflow="fold")
     for name in ("first word\n(TTFT)", "longest\nwait", "writing", "whole\nreply", "all\ndone"):
         table.add_column(name, justify="right", no_wrap=True)
     for cell in highest(summary.cells):
@@ -175,8 +178,8 @@ def _place(cell: CellSummary) -> int:
 
 
 def _beside(ours: float | None, theirs: float, ours_unit: float | None, study_unit: float) -> str:
-    mine = MISSING if ours is None or not ours_unit else f"{ours / ours_unit:.3g}"
-    return f"{mine} / {theirs / study_unit:.3g}"
+    mine = MISSING if ours is None or not ours_unit else figure(ours / ours_unit)
+    return f"{mine} / {figure(theirs / study_unit)}"
 
 
 def _table(title: str) -> Table:

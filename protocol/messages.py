@@ -26,7 +26,7 @@ from protocol.fields import (
 )
 
 VERSION = 1
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 64 * 2**20
 MAX_PROMPT_TOKENS = 2**20
 MAX_REPLY_TOKENS = 2**20
 MAX_TOKEN_ID = 2**31 - 1
@@ -315,6 +315,11 @@ def encode(message: Message, run: str) -> bytes:
     if len(data) > MAX_BYTES:
         raise ValueError(f"a {_TAG_OF[type(message)]} of {len(data)} bytes is over the limit of {MAX_BYTES}")
     return data
+
+
+def fits(admit: Admit) -> bool:
+    """Whether an admission fits one message, judged without encoding it: a token takes five bytes at most."""
+    return sum(5 * len(request.tokens) + 4096 for request in admit.requests) < MAX_BYTES
 
 
 def decode(data: bytes, run: str | None) -> tuple[str, Message]:

@@ -17,7 +17,6 @@ from protocol.messages import MAX_BYTES, Message, decode, encode
 
 HIGH_WATER = 10_000
 LINGER_MS = 1_000
-HEARTBEAT_MS = 1_000
 RECONNECT_MS = 100
 RECONNECT_MAX_MS = 2_000
 LONGEST_IPC_PATH = 107
@@ -190,11 +189,11 @@ def poller(*ends: Dealer | Mailbox) -> zmq.Poller:
 
 
 def _limit(socket: "zmq.Socket[bytes]") -> None:
+    # No HEARTBEAT_IVL: with a full RCVHWM it cuts off living peers and aborts the process (libzmq 4.3.5, issue 3937).
+    # The roles' own Beat messages tell who is dead.
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
     socket.setsockopt(zmq.LINGER, LINGER_MS)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
 
 
 def _lock(endpoint: str) -> IO[str] | None:

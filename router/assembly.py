@@ -20,7 +20,6 @@ class ClientPeer:
     heard: int
     ready: ClientReady | None = None
     done: bool = False
-    bad: int = 0
 
 
 @dataclass(slots=True)

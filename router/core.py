@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from protocol.clock import nanoseconds
-from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
+from protocol.messages import Admit, Cancel, Ended, Refused, Row, Step, Submit, Tokens
 from protocol.records import RequestRecord
 from router.policies import Decision, Policy, PolicyError
 
@@ -22,7 +22,7 @@ class ToClient:
     """Send this to a client."""
 
     client: Client
-    message: Tokens | Ended
+    message: Tokens | Ended | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ Action = ToClient | ToWorker | Write
 
 @dataclass(slots=True, eq=False)
 class Passage:
-    """One request on its way through the router; what policies see of it is in `router.policies`."""
+    """One request on its way through the router; what policies see of it is in `router.policies`. Cancelled in its
+    seat, it has `ended` and stays there until the worker lets go."""
 
     submit: Submit
     client: Client
@@ -53,7 +54,7 @@ class Passage:
     admitted: int | None = None
     departure: int | None = None
     written: int = 0
-    leaving: bool = False
+    ended: int | None = None
 
     @property
     def id(self) -> int:
@@ -84,6 +85,14 @@ class Passage:
         return self.submit.expected_tokens
 
 
+@dataclass(slots=True, order=True)
+class Expiry:
+    """When a request's time is over."""
+
+    at: int
+    passage: Passage = field(compare=False)
+
+
 @dataclass(slots=True)
 class Core:
     """All that the router knows of its requests. `seats` bounds those in the worker, `queue` those waiting,
@@ -95,16 +104,16 @@ class Core:
     queue: int = 4096
     timeout: float | None = None
     context: int | None = None
-    worker: bool = False
-    completed: int = 0
-    ended: int = 0
-    tokens: int = 0
-    departures: int = 0
-    policy_wake: int | None = None
-    _waiting: OrderedDict[int, Passage] = field(default_factory=OrderedDict)
-    _running: dict[int, Passage] = field(default_factory=dict)
-    _served: dict[str, int] = field(default_factory=dict)
-    _expiries: list[tuple[int, int]] = field(default_factory=list)
+    worker: bool = field(default=False, init=False)
+    completed: int = field(default=0, init=False)
+    ended: int = field(default=0, init=False)
+    tokens: int = field(default=0, init=False)
+    departures: int = field(default=0, init=False)
+    policy_wake: int | None = field(default=None, init=False)
+    _waiting: OrderedDict[int, Passage] = field(default_factory=OrderedDict, init=False)
+    _running: dict[int, Passage] = field(default_factory=dict, init=False)
+    _served: dict[str, int] = field(default_factory=dict, init=False)
+    _expiries: list[Expiry] = field(default_factory=list, init=False)
 
     # --- what policies see ---
 
@@ -129,27 +138,33 @@ class Core:
     @property
     def wake_at(self) -> int | None:
         """When `woken` must be called if nothing happens before."""
-        expiry = self._expiries[0][0] if self._expiries else None
+        while self._expiries and self._expiries[0].passage.ended is not None:
+            heapq.heappop(self._expiries)
+        expiry = self._expiries[0].at if self._expiries else None
         times = [time for time in (self.policy_wake, expiry) if time is not None]
         return min(times, default=None)
 
     def open_for(self, client: Client) -> int:
         """How many requests of this client have not ended."""
-        return sum(p.client == client and not p.leaving for p in (*self.waiting, *self.running))
+        return sum(p.client == client and p.ended is None for p in (*self.waiting, *self.running))
 
     # --- events ---
 
     def submitted(self, now: int, client: Client, submit: Submit) -> list[Action]:
         """A request arrived."""
-        if submit.id in self._waiting or submit.id in self._running:
-            return [ToClient(client, Ended(submit.id, "rejected", f"request {submit.id} is already here"))]
+        holder = self._waiting.get(submit.id) or self._running.get(submit.id)
+        if holder is not None:
+            detail = f"request {submit.id} is here already"
+            # Its own client must not take this for the end of the request that goes on.
+            again = Refused(detail) if holder.client == client else Ended(submit.id, "rejected", detail)
+            return [ToClient(client, again)]
         passage = Passage(submit, client, now, len(submit.tokens))
         refusal = self._refusal(submit)
         if refusal is not None:
             return self._end(now, passage, *refusal)
         self._waiting[submit.id] = passage
         if self.timeout is not None:
-            heapq.heappush(self._expiries, (now + nanoseconds(self.timeout), submit.id))
+            heapq.heappush(self._expiries, Expiry(now + nanoseconds(self.timeout), passage))
         return self._ask(now)
 
     def stepped(self, now: int, step: Step) -> list[Action]:
@@ -166,7 +181,7 @@ class Core:
                 continue
             if row.tokens:
                 self._count(passage, len(row.tokens))
-            if not passage.leaving:
+            if passage.ended is None:
                 shares.setdefault(passage.client, []).append(row)
             if row.finish is not None:
                 freed = True
@@ -210,11 +225,10 @@ class Core:
     def woken(self, now: int) -> list[Action]:
         """The time `wake_at` has come."""
         actions = []
-        while self._expiries and self._expiries[0][0] <= now:
-            _, id = heapq.heappop(self._expiries)
-            passage = self._waiting.get(id) or self._running.get(id)
-            if passage is not None and not passage.leaving:
-                actions += self._cancel(now, passage, f"timed out after {self.timeout:g} s")
+        while self._expiries and self._expiries[0].at <= now:
+            expiry = heapq.heappop(self._expiries)
+            if expiry.passage.ended is None:
+                actions += self._cancel(now, expiry.passage, f"timed out after {self.timeout:g} s")
         return actions + self._ask(now)
 
     # --- how ---
@@ -239,19 +253,21 @@ class Core:
         if not self._waiting or not self.worker:
             return []
         decision = self.policy.decide(now, self)
-        self._check(decision)
+        self._check(now, decision)
         self.policy_wake = decision.wake_at
         actions: list[Action] = []
         for id, reason in decision.reject:
             actions += self._end(now, self._waiting.pop(id), "rejected", reason)
         return actions + (self._admit(now, decision.admit) if decision.admit else [])
 
-    def _check(self, decision: Decision) -> None:
+    def _check(self, now: int, decision: Decision) -> None:
         named = [*decision.admit, *(id for id, _ in decision.reject)]
         if len(set(named)) != len(named) or any(id not in self._waiting for id in named):
             raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
         if len(decision.admit) > self.free:
             raise PolicyError(f"policy {self.policy.name} admitted {len(decision.admit)} to {self.free} free seats")
+        if decision.wake_at is not None and decision.wake_at <= now:
+            raise PolicyError(f"policy {self.policy.name} asks to be woken in the past")
 
     def _admit(self, now: int, ids: tuple[int, ...]) -> list[Action]:
         for id in ids:
@@ -268,31 +284,33 @@ class Core:
     def _finish(self, now: int, passage: Passage, finish: str) -> list[Action]:
         """The worker let go of a request: its seat is free. The row that said so is the client's last word."""
         del self._running[passage.id]
-        if passage.leaving:
+        if passage.ended is not None:
             return []
-        self.ended += 1
         if finish == "cancelled":
-            return [Write(self._record(now, passage, "cancelled", "cancelled by the worker", finish))]
+            return [self._close(now, passage, "cancelled", "cancelled by the worker", finish)]
         self.completed += 1
-        return [Write(self._record(now, passage, "completed", None, finish))]
+        return [self._close(now, passage, "completed", None, finish)]
 
     def _cancel(self, now: int, passage: Passage, detail: str) -> list[Action]:
         """Out of the queue at once; out of its seat when the worker says so, one step later."""
-        if passage.leaving:
-            return []
         if self._waiting.pop(passage.id, None) is not None:
             return self._end(now, passage, "cancelled", detail)
-        passage.leaving = True
-        return [ToWorker(Cancel((passage.id,))), *self._end(now, passage, "cancelled", detail)]
+        let_go: list[Action] = [] if passage.ended is not None else [ToWorker(Cancel((passage.id,)))]
+        return let_go + self._end(now, passage, "cancelled", detail)
 
     def _end(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
-        if passage.leaving and end != "cancelled":
+        """Tell the client and the records, unless they know of an end already."""
+        if passage.ended is not None:
             return []
-        self.ended += 1
-        record = Write(self._record(now, passage, end, detail, None))
-        return [ToClient(passage.client, Ended(passage.id, end, detail)), record]
+        closed = self._close(now, passage, end, detail, None)
+        return [ToClient(passage.client, Ended(passage.id, end, detail)), closed]
 
-    def _record(self, now: int, passage: Passage, end: str, detail: str | None, finish: str | None) -> RequestRecord:
+    def _close(self, now: int, passage: Passage, end: str, detail: str | None, finish: str | None) -> Write:
+        passage.ended = now
+        self.ended += 1
+        return Write(self._record(passage, end, detail, finish))
+
+    def _record(self, passage: Passage, end: str, detail: str | None, finish: str | None) -> RequestRecord:
         return RequestRecord(
             cell=self.cell,
             id=passage.id,
@@ -302,7 +320,7 @@ class Core:
             received=passage.received,
             admitted=passage.admitted,
             departure=passage.departure,
-            ended=now,
+            ended=passage.ended,
             end=end,
             detail=detail,
             finish=finish,

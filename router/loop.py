@@ -1,6 +1,7 @@
 """The router process: moves messages between sockets and the pure core, keeps the roll call, starts and ends a cell."""
 
 import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import zmq
 from protocol import messages as m
 from protocol.clock import SECOND, ceil_ms, now, quiet_collector, seconds
 from protocol.fields import BadMessage
-from protocol.messages import Message, decode, readable_id
+from protocol.messages import Message, decode, fits, readable_id
 from protocol.process import StopRequest
 from protocol.records import RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
@@ -64,6 +65,9 @@ class RouterLoop:
         self.born = self.last_beat = self.last_report = now()
         self.tokenizing: dict[int, tuple[bytes, m.Tokenize]] = {}
         self.batches = 0
+        self.bad: Counter[bytes] = Counter()
+        self.outbox: deque[Action] = deque()
+        self.acting = False
         self.failure: str | None = None
 
     # --- the loop ---
@@ -112,13 +116,12 @@ class RouterLoop:
             take(peer, message)
 
     def _bad(self, box: Mailbox, peer: bytes, data: bytes, reason: str) -> None:
-        client = self.peers.clients.get(peer)
-        if client is not None:
-            client.bad += 1
-            if client.bad > MOST_BAD:
-                self._lose_client(client, "sent too many bad messages")
-                return
-        self._send(box, peer, m.Refused(reason, readable_id(data)))
+        """Answer a bad message; a peer that keeps sending them is cut off, and hears nothing more."""
+        self.bad[peer] += 1
+        if self.bad[peer] <= MOST_BAD:
+            self._send(box, peer, m.Refused(reason, readable_id(data)))
+        elif (client := self.peers.clients.get(peer)) is not None:
+            self._lose_client(client, "sent too many bad messages")
 
     def _close(self) -> int:
         reason = "stopped" if self.stop.requested else self.failure or "the cell is done"
@@ -183,7 +186,7 @@ class RouterLoop:
         if refusal is not None:
             self._send(self.front, identity, m.Refused(refusal))
             return
-        self.peers.clients[identity] = ClientPeer(identity, hello, at)
+        self.peers.clients.setdefault(identity, ClientPeer(identity, hello, at))
         self._send(self.front, identity, m.Welcome(self.instance, self.settings.cell))
 
     def _pass_on(self, client: ClientPeer, message: m.Tokenize) -> None:
@@ -329,19 +332,35 @@ class RouterLoop:
     # --- out ---
 
     def _act(self, actions: list[Action]) -> None:
-        for action in actions:
+        """Carry actions out in the order they were decided: what a failed send leads to comes after the rest."""
+        self.outbox.extend(actions)
+        if self.acting:
+            return
+        self.acting = True
+        while self.outbox:
+            action = self.outbox.popleft()
             if isinstance(action, ToClient):
                 self._send(self.front, action.client, action.message)
             elif isinstance(action, ToWorker):
-                if self.peers.worker is not None:
-                    self._send(self.back, self.peers.worker.identity, action.message)
+                self._to_worker(action.message)
             elif isinstance(action, Write):
                 self.records.write(action.record)
+        self.acting = False
+
+    def _to_worker(self, message: m.Admit | m.Cancel) -> None:
+        worker = self.peers.worker
+        if worker is None:
+            return
+        if isinstance(message, m.Admit) and not fits(message):
+            ids = [request.id for request in message.requests]
+            self._act(self.core.failed(now(), ids, "the prompts admitted together are too large for one message"))
+            return
+        self._send(self.back, worker.identity, message)
 
     def _send(self, box: Mailbox, peer: bytes, message: Message) -> None:
         try:
             box.send(peer, message)
-        except (PeerGone, PeerSlow, ValueError) as error:
+        except (PeerGone, PeerSlow) as error:
             client = self.peers.clients.get(peer)
             worker = self.peers.worker
             if box is self.front and client is not None:

@@ -1,4 +1,4 @@
-"""What every folder of tests shares: contexts that must end, endpoints on this machine, and hypothesis without a clock."""
+"""What every folder of tests shares: contexts that must end, endpoints on this machine, hypothesis without a clock."""
 
 import shutil
 import socket

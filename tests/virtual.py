@@ -8,7 +8,7 @@ from typing import Any
 from clients.sender import Reply
 from experiments.analysis import CellSummary, by_cell, summarise
 from protocol.clock import nanoseconds
-from protocol.messages import Admit, Ended, Row, Step, Submit, Tokens
+from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
 from protocol.records import ClientRecord, RouterRecord, StepRecord
 from router.core import Action, Core, ToClient, ToWorker, Write
 from router.policies import params, parse_policy
@@ -92,10 +92,10 @@ class VirtualRush:
                     self.records.append(action.record)
                 case ToWorker(Admit() as admit):
                     self.machine.insert(admit.requests)
-                case ToWorker(cancel):
+                case ToWorker(Cancel(ids)):
                     here = self.machine.ids
-                    self.machine.remove(cancel.ids)
-                    self.removed += [Row(id, (), "", "cancelled") for id in cancel.ids if id in here]
+                    self.machine.remove(ids)
+                    self.removed += [Row(id, (), "", "cancelled") for id in ids if id in here]
                 case ToClient(_, Tokens() as tokens):
                     for row in tokens.rows:
                         self._take(row, at)

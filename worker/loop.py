@@ -1,5 +1,6 @@
 """The worker process: one engine, one router; takes admissions between steps and reports every step once."""
 
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,12 +113,12 @@ class WorkerLoop:
         self.instance, self.progress = instance, progress
         self.stint: Stint | None = None
         self.heard = self.hailed = 0
+        self.refusal = ""
 
     # --- the loop ---
 
     def serve(self) -> None:
         """Until a signal comes. Raises what the engine or the operating system raised, after leaving the router."""
-        quiet_collector()
         try:
             while not self.stop.requested:
                 self._drain()
@@ -154,6 +155,9 @@ class WorkerLoop:
         if isinstance(message, m.Welcome):
             self._begin_stint(message)
             return
+        if isinstance(message, m.Refused) and message.reason != self.refusal:
+            self.refusal = message.reason
+            print(f"headway worker: the router refused: {message.reason}", file=sys.stderr, flush=True)
         if self.stint is None:
             return
         match message:
@@ -169,6 +173,8 @@ class WorkerLoop:
                 self._ready(warm=True)
             case m.Bye():
                 self._leave("")
+            case m.Refused():
+                self._end_stint()
             case _:
                 pass
 
@@ -178,6 +184,7 @@ class WorkerLoop:
         if self.stint is not None:
             self._end_stint()
         self.engine.reset()
+        quiet_collector()
         self.stint = Stint(welcome.cell, psutil.swap_memory().used)
         self._keep_clock(self.stint, "before")
         self._ready(warm=False)

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.clock import nanoseconds, now, sleep_until
+from protocol.clock import MS, nanoseconds, now, sleep_until
 from protocol.messages import ChatTurn, Row, Submit
 from worker.engine import StepOutcome
 from worker.profile import CostProfile
 
 CONTEXT = 131_072
 VOCABULARY = 32_000
+LATE = 5 * MS
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +124,8 @@ class PacedEngine:
         """Sizes as in `PacedMachine`; seats are known once `warm_up` says so."""
         self._profile, self._prefill_batch, self._prefill_step = profile, prefill_batch, prefill_step
         self._seats = prefill_batch
-        self.reset()
+        self._ended = 0
+        self._machine = self._fresh_machine()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -154,9 +156,15 @@ class PacedEngine:
         self._machine.remove(ids)
 
     def step(self) -> StepOutcome:
-        begin = now()
+        """One step of the machine. Costs are from one step's end to the next one's, so a busy engine keeps to that
+        timeline, and what the worker does between two steps is part of it; a worker that is late restarts it."""
+        at = now()
+        begin = self._ended if at - self._ended < LATE else at
         duration, outcome = self._machine.step()
-        sleep_until(begin + nanoseconds(duration))
+        self._ended = begin + nanoseconds(duration)
+        sleep_until(self._ended)
+        if not self._machine.in_flight:
+            self._ended = 0
         return outcome
 
     def warm_up(self, seats: int, prompt_lengths: Sequence[int]) -> None:
@@ -165,7 +173,11 @@ class PacedEngine:
         self.reset()
 
     def reset(self) -> None:
-        self._machine = PacedMachine(self._profile, self._seats, self._prefill_batch, self._prefill_step)
+        self._ended = 0
+        self._machine = self._fresh_machine()
+
+    def _fresh_machine(self) -> PacedMachine:
+        return PacedMachine(self._profile, self._seats, self._prefill_batch, self._prefill_step)
 
     def peak_memory(self) -> int | None:
         return None

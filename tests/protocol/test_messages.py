@@ -421,12 +421,11 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 def test_the_id_of_a_bad_submit_can_be_read(submit: m.Submit, place: int, value: object) -> None:
     raw = msgpack.unpackb(encode(submit, RUN))
     raw[place] = value
-    assume(not isinstance(value, dict) or all(type(key) is not int for key in value))
     data = msgpack.packb(raw)
     try:
         decode(data, RUN)
     except BadMessage as error:
-        assume("msgpack" not in str(error))
+        assume(not str(error).startswith("not msgpack"))  # where nothing can be read
         assert readable_id(data) == submit.id
 
 

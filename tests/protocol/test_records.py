@@ -163,7 +163,9 @@ def test_a_file_torn_anywhere_keeps_every_whole_record(scratch: Scratch) -> None
 
 structures = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | words | st.binary(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["cell", "id", "x"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["cell", "id", "x"]), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 look_alikes = st.tuples(st.sampled_from(sorted(KINDS)), structures)

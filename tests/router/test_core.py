@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from protocol.clock import SECOND
-from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
+from protocol.messages import Admit, Cancel, Ended, Refused, Row, Step, Submit, Tokens
 from protocol.records import RequestRecord
 from router.core import Action, Core, ToClient, ToWorker, Write
 from router.policies import Decision, PolicyError, View, parse_policy
@@ -109,6 +109,16 @@ def test_a_bus_leaves_when_its_first_passenger_has_waited_enough() -> None:
     assert boarded(2) not in core.stepped(4 * SECOND, step(4 * SECOND, first))
     assert core.stepped(5 * SECOND, step(5 * SECOND, second))[-1] == boarded(2)
     assert [passage.departure for passage in core.running] == [1]
+
+
+def test_a_bus_that_lost_its_passengers_sets_no_alarm() -> None:
+    core = made("static:n=3,wait=1")
+    core.submitted(1, ANN, ask(0))
+    core.cancelled(2, ANN, (0,), "walked home")
+    assert core.wake_at is None
+    core.submitted(3, ANN, ask(1))
+    core.worker_gone(4, "it died")
+    assert core.wake_at is None
 
 
 def test_a_waiting_request_is_cancelled_at_once() -> None:
@@ -260,7 +270,9 @@ def test_an_id_that_is_here_already_changes_nothing() -> None:
     core.submitted(1, ANN, ask(0))
     core.submitted(1, ANN, ask(1))
     for id in (0, 1):
-        assert core.submitted(2, BOB, ask(id)) == [over(BOB, id, "rejected", f"request {id} is already here")]
+        assert core.submitted(2, BOB, ask(id)) == [over(BOB, id, "rejected", f"request {id} is here already")]
+        # To its own client an end would be that of the request that goes on.
+        assert core.submitted(2, ANN, ask(id)) == [ToClient(ANN, Refused(f"request {id} is here already"))]
     assert (core.open_for(ANN), core.open_for(BOB), core.ended) == (2, 0, 0)
 
 

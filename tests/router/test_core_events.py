@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from protocol.clock import SECOND
-from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
+from protocol.messages import Admit, Cancel, Ended, Refused, Row, Step, Submit, Tokens
 from router.core import Action, Core, ToClient, ToWorker, Write
 from router.policies import parse_policy
 
@@ -87,7 +87,7 @@ class CoreEvents(RuleBasedStateMachine):
     def submit(self, client: bytes, tokens: int, most: int) -> None:
         id, full = len(self.owners), len(self.core.waiting) >= self.core.queue
         self.owners[id] = client
-        fits = 0 < tokens and tokens + most <= CONTEXT
+        fits = tokens > 0 and tokens + most <= CONTEXT
         self.act(self.core.submitted(self.now, client, Submit(id, client.decode(), tuple(range(tokens)), most)))
         refused = "failed" if not self.core.worker else "rejected" if not fits or full else None
         assert self.ends.get(id) == refused
@@ -98,8 +98,14 @@ class CoreEvents(RuleBasedStateMachine):
         id = data.draw(st.sampled_from([p.id for p in (*self.core.waiting, *self.core.running)]))
         (answer,) = self.core.submitted(self.now, client, Submit(id, "again", (1,), 1))
         assert isinstance(answer, ToClient)
-        assert isinstance(answer.message, Ended)
-        assert (answer.client, answer.message.id, answer.message.end) == (client, id, "rejected")
+        (holder,) = [p for p in (*self.core.waiting, *self.core.running) if p.id == id]
+        assert answer.client == client
+        if holder.client == client:
+            assert isinstance(answer.message, Refused)
+            assert answer.message.id is None
+        else:
+            assert isinstance(answer.message, Ended)
+            assert (answer.message.id, answer.message.end) == (id, "rejected")
 
     @precondition(lambda self: self.core.worker)
     @rule(data=st.data())
@@ -208,6 +214,8 @@ class CoreEvents(RuleBasedStateMachine):
             assert self.core.running or self.core.policy_wake is not None
             if self.core.policy.name == "continuous":
                 assert self.core.free == 0
+        else:
+            assert self.core.policy_wake is None, "nobody waits for this alarm"
 
 
 CoreEvents.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""The study's rush in virtual time: its cost profile and its arrivals give its figures, by the product's own analysis."""
+"""The study's rush in virtual time: its costs and its arrivals give its figures, by the product's own analysis."""
 
 from dataclasses import replace
 from itertools import pairwise
