@@ -161,7 +161,7 @@ def test_a_reply_of_nothing_has_no_first_word() -> None:
     cell = figures(client(1), nothing.record(CELL, "completed", None, "stop"))
     assert (cell.completed, cell.ttft, cell.writing, cell.tpot, cell.tokens) == (1, NOTHING, NOTHING, NOTHING, 0)
     assert cell.reply.p50 == 1.0
-    assert cell.tokens_per_s is None
+    assert cell.tokens_per_s == 0
 
 
 def test_the_first_word_is_the_first_message_with_text() -> None:
