@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments import reference
 from experiments.run_folder import SUMMARY, RunFolderError, analyse, read_manifest
+from experiments.study_tables import print_study
 from experiments.tables import print_tables
 
 
@@ -23,9 +23,10 @@ def analyse_command(run: Path, study: bool) -> None:
         summary = analyse(run)
     except RunFolderError as error:
         raise click.UsageError(str(error)) from None
-    same_profile = settings.get("engine") == "paced" and settings.get("profile") == reference.PROFILE
     console = Console(highlight=False)
-    print_tables(console, summary, study, same_profile)
+    print_tables(console, summary)
+    if study:
+        print_study(console, summary, settings)
     if not summary.complete:
         console.print(f"INCOMPLETE: {summary.reason or 'not every request was sent and ended'}", soft_wrap=True)
     console.print(f"Rewritten: {run / SUMMARY}", soft_wrap=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 PROFILE = "qwen3-4b-4bit-m4max"
 ONE_REPLY_S = 0.93
+TYPICAL_LOAD = 4
 
 
 @dataclass(frozen=True, slots=True)

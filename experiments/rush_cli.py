@@ -147,6 +147,7 @@ def rush(like: Path | None, out: Path, dry_run: bool, study: bool, **options: An
 def _run(settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None) -> int:
     """The exit status: 0 for a complete run, 1 for an incomplete one, 130 for one that was interrupted."""
     from experiments.rush import Rush
+    from experiments.study_tables import print_study
     from experiments.tables import print_tables
     from protocol.process import StopRequest
 
@@ -156,8 +157,9 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, earli
         raise click.UsageError(str(error)) from None
     run = Rush(settings, folder, console, StopRequest(), earlier["calibration"] if earlier else None)
     summary = run.run()
-    same_profile = settings.engine == "paced" and settings.profile == reference.PROFILE
-    print_tables(console, summary, study, same_profile)
+    print_tables(console, summary)
+    if study:
+        print_study(console, summary, run.manifest["settings"])
     if earlier is not None:
         for line in differences(earlier, run.manifest) or ["Nothing that a measurement depends on differs."]:
             console.print(line, soft_wrap=True)

@@ -6,10 +6,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from experiments import reference
 from experiments.analysis import CellSummary
 from experiments.run_folder import Summary
-from experiments.statistics import median
 from router.policies import POLICIES
 
 MISSING = "n/a"
@@ -38,8 +36,8 @@ def offered(cell: CellSummary) -> str:
     return "at once" if cell.rate is None else f"{cell.rate:g}/s"
 
 
-def print_tables(console: Console, summary: Summary, study: bool, same_profile: bool) -> None:
-    """Both tables and what else must be said of the run; with `study`, the study's figures below them."""
+def print_tables(console: Console, summary: Summary) -> None:
+    """Both tables, and what else must be said of the run."""
     if not summary.cells:
         console.print("No cell was measured.")
         return
@@ -47,21 +45,19 @@ def print_tables(console: Console, summary: Summary, study: bool, same_profile: 
     console.print(load_table(summary.cells))
     for line in remarks(summary):
         console.print(line)
-    if study:
-        console.print(study_table(summary, same_profile))
 
 
 def highest(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """The cells at the highest rate, in the study's order of servers."""
     top = max((cell.rate for cell in cells if cell.rate is not None), default=None)
-    return sorted([cell for cell in cells if cell.rate == top], key=_place)
+    return sorted([cell for cell in cells if cell.rate == top], key=place)
 
 
 def typical_table(cells: Sequence[CellSummary]) -> Table:
     """One line a server at the highest rate: medians, the longest wait, and when all was done."""
     at_top = highest(cells)
     load = f", load {at_top[0].load:g}" if at_top[0].load is not None else ""
-    table = _table(f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median)")
+    table = plain_table(f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median)")
     table.add_column("server", overflow="fold")
     for name in (
         "first word\n(TTFT)",
@@ -88,13 +84,13 @@ def typical_table(cells: Sequence[CellSummary]) -> Table:
 
 def load_table(cells: Sequence[CellSummary]) -> Table:
     """One line a cell, by rate: p50 and p95 of first word and whole reply, and tokens a second."""
-    table = _table("By offered rate: p50 and p95")
+    table = plain_table("By offered rate: p50 and p95")
     table.add_column("rate", no_wrap=True)
     table.add_column("server", overflow="fold")
     for name in ("first word\n(TTFT) p50", "p95", "whole\nreply p50", "p95", "tokens\n/s", "done"):
         table.add_column(name, justify="right", no_wrap=True)
     previous = None
-    for cell in sorted(cells, key=lambda cell: (cell.rate or 0.0, _place(cell))):
+    for cell in sorted(cells, key=lambda cell: (cell.rate or 0.0, place(cell))):
         if previous is not None and previous != cell.rate:
             table.add_section()
         table.add_row(
@@ -136,51 +132,10 @@ def remarks(summary: Summary) -> list[str]:
     return lines
 
 
-def one_reply_s(summary: Summary) -> float | None:
-    """How long one reply alone takes here: the typical service of one at a time, else the calibration's."""
-    alone = [cell.service.p50 for cell in summary.cells if cell.policy == "one" and cell.service.p50 is not None]
-    if alone:
-        return median(alone)
-    return summary.calibration.service.p50 if summary.calibration is not None else None
-
-
-def study_table(summary: Summary, same_profile: bool) -> Table:
-    """Ours beside the study's: in multiples of one reply's time, which differs from machine to machine; in seconds
-    for the study's own cost profile."""
-    ours_s = 1.0 if same_profile else one_reply_s(summary)
-    study_s = 1.0 if same_profile else reference.ONE_REPLY_S
-    unit = "seconds" if same_profile else "multiples of one reply's time"
-    table = _table(f"Beside the study's figures at its 4/s ({unit}; ours / study's)")
-    table.add_column("server", overflow="fold")
-    for name in ("first word\n(TTFT)", "longest\nwait", "writing", "whole\nreply", "all\ndone"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for cell in highest(summary.cells):
-        study = reference.TYPICAL.get(cell.policy)
-        if study is None:
-            continue
-        pairs = (
-            (cell.ttft.p50, study.ttft),
-            (cell.ttft.max, study.longest),
-            (cell.writing.p50, study.writing),
-            (cell.reply.p50, study.reply),
-            (cell.done_s, study.done),
-        )
-        table.add_row(server(cell), *(_beside(ours, theirs, ours_s, study_s) for ours, theirs in pairs))
-    if not same_profile:
-        ours_text = MISSING if ours_s is None else seconds_text(ours_s)
-        table.caption = f"One reply alone: {ours_text} here, {study_s:.2f} s in the study."
-    return table
-
-
-def _place(cell: CellSummary) -> int:
+def place(cell: CellSummary) -> int:
     """A server's place in the study's tables; servers it did not have come last."""
     return [*SERVERS, cell.policy].index(cell.policy)
 
 
-def _beside(ours: float | None, theirs: float, ours_unit: float | None, study_unit: float) -> str:
-    mine = MISSING if ours is None or not ours_unit else figure(ours / ours_unit)
-    return f"{mine} / {figure(theirs / study_unit)}"
-
-
-def _table(title: str) -> Table:
+def plain_table(title: str) -> Table:
     return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)

@@ -35,8 +35,8 @@ OpenMailbox = Callable[..., Mailbox]
 RUN = "run-1"
 DEADLINE = 10 * SECOND
 HELLO = Hello("client", "c-0")
-# What both ends and the kernel between them can hold of messages of a kilobyte.
-MOST_IN_FLIGHT = 3 * HIGH_WATER
+# What both ends can hold of messages of a kilobyte, and the kernel between them: tens of megabytes for tcp.
+MOST_IN_FLIGHT = 10 * HIGH_WATER
 
 
 def arrival(end: Dealer | Mailbox) -> bool:
@@ -170,7 +170,7 @@ def test_a_router_that_does_not_read_slows_its_peers(
     box, line = open_mailbox(endpoint), open_dealer(endpoint)
     peer = introduce(box, line)
     count = fill(line.send)
-    assert count >= HIGH_WATER
+    assert count >= HIGH_WATER - 1  # its hello may still hold a place
     received = [taken(box) for _ in range(count)]
     assert received == [(peer, Refused("x" * 1_000, n)) for n in range(count)]
 
