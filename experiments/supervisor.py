@@ -86,12 +86,11 @@ class Crew:
         router = self._start(f"{cell}.router", ["router", *ends, *count, *router_options], stdout=subprocess.PIPE)
         crowd: list[Role] = []
         try:
-            watch = Watch(self, router, crowd, follow)
-            watch.until("bound")
             for index in range(clients):
                 place = ["--router", self._endpoint("front"), "--index", str(index), "--of", str(clients)]
                 name = f"{cell}.client-{index}"
                 crowd.append(self._start(name, ["clients", *place, "--cell", cell, *client_options]))
+            watch = Watch(self, router, crowd, follow)
             watch.until("ended")
             watch.until_gone([*crowd, router])
         finally:
@@ -146,7 +145,7 @@ class Watch:
     """Follows one cell: the router's events, and whether everybody lives."""
 
     def __init__(self, crew: Crew, router: Role, crowd: Sequence[Role], follow: Follow) -> None:
-        """`crowd` may still grow."""
+        """All of them have been started."""
         self.crew, self.router, self.crowd, self.follow = crew, router, crowd, follow
         self._selector = selectors.DefaultSelector()
         assert router.process.stdout is not None

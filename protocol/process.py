@@ -1,5 +1,6 @@
 """What every role's process does about signals, its parent, and its own memory."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -26,8 +27,9 @@ def end_with_parent() -> None:
 
     def watch() -> None:
         # Not through sys.stdin: its lock, held by a daemon thread, aborts the interpreter at its end.
-        while os.read(0, 4096):
-            pass
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()

@@ -145,7 +145,9 @@ class RecordWriter:
         kind = type(record)
         values = {f.name: getattr(record, f.name) for f in fields(kind)}  # type: ignore[arg-type]
         shown = {name: value for name, value in values.items() if value is not None}
-        os.write(self._file, msgpack.packb([_KIND_OF[kind], shown]))
+        data: bytes = msgpack.packb([_KIND_OF[kind], shown])
+        while data:
+            data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
         """Nothing can be written afterwards."""

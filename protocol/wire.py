@@ -18,7 +18,7 @@ from protocol.messages import MAX_BYTES, Message, decode, encode
 HIGH_WATER = 10_000
 LINGER_MS = 1_000
 RECONNECT_MS = 100
-RECONNECT_MAX_MS = 2_000
+RECONNECT_MAX_MS = 400
 LONGEST_IPC_PATH = 107
 
 

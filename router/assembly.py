@@ -66,6 +66,11 @@ class Assembly:
         return tuple(sorted({length for lengths in said for length in lengths}))
 
     @property
+    def requests(self) -> int:
+        """How many requests the clients will send, all together."""
+        return sum(peer.ready.requests for peer in self.clients.values() if peer.ready is not None)
+
+    @property
     def warm(self) -> bool:
         return self.worker is not None and self.worker.ready is not None and self.worker.ready.warm
 

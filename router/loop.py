@@ -24,7 +24,7 @@ from router.policies import Policy, params
 BEAT = SECOND // 2
 REPORT = SECOND // 4
 LONGEST_POLL = SECOND // 5
-LEAD = SECOND // 3
+LEAD = SECOND // 5
 FAREWELL = SECOND
 MOST_BAD = 100
 TURN = 256
@@ -276,8 +276,8 @@ class RouterLoop:
         worker = self.peers.worker
         if worker is None or worker.ready is None or worker.ready.warm or not self.peers.all_clients_ready:
             return
-        lengths = self.peers.prompt_lengths
-        self._send(self.back, worker.identity, m.Prepare(self.settings.policy.seats, lengths))
+        seats = max(1, min(self.settings.policy.seats, self.peers.requests))
+        self._send(self.back, worker.identity, m.Prepare(seats, self.peers.prompt_lengths))
 
     def _start(self, at: int) -> None:
         self.zero = at + LEAD

@@ -15,9 +15,28 @@ from pathlib import Path
 
 from worker.cache_folder import cache_folder, made_once
 
-# What MLX takes from a BLAS. The wheel's names carry a prefix; its other symbols stay out of the process's global
-# scope, where they would shadow those of numpy's own, differently built copy of the same library.
+# What MLX takes from a BLAS. The wheel's names carry a prefix; a library's other symbols stay out of the process's
+# global scope, where they would shadow those of numpy's own, differently built copy of the same library.
+# A decode step of one or two rows is a product of matrix and vector, bound by memory: OpenBLAS's sgemv streams the
+# weights at three times the speed of its sgemm, which copies them first.
 _SHIM = """
+void (*headway_sgemv)(int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+void (*headway_sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
+                 const float *b, int ldb, float beta, float *c, int ldc) {
+    enum { ROW_MAJOR = 101, AS_IS = 111, TRANSPOSED = 112, FEW_ROWS = 2 };
+    int known = (ta == AS_IS || ta == TRANSPOSED) && (tb == AS_IS || tb == TRANSPOSED);
+    if (order != ROW_MAJOR || !known || m > FEW_ROWS) {
+        headway_sgemm(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        return;
+    }
+    for (int row = 0; row < m; row++) {
+        const float *x = ta == AS_IS ? a + (long)row * lda : a + row;
+        int step = ta == AS_IS ? 1 : lda;
+        if (tb == TRANSPOSED) headway_sgemv(order, AS_IS, n, k, alpha, b, ldb, x, step, beta, c + (long)row * ldc, 1);
+        else headway_sgemv(order, TRANSPOSED, k, n, alpha, b, ldb, x, step, beta, c + (long)row * ldc, 1);
+    }
+}
 #define FORWARD(name, scalar, data) \\
     void (*headway_##name)(int, int, int, int, int, int, scalar, const data *, int, const data *, int, scalar, \\
                            data *, int); \\
@@ -25,11 +44,10 @@ _SHIM = """
                       const data *b, int ldb, scalar beta, data *c, int ldc) { \\
         headway_##name(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); \\
     }
-FORWARD(sgemm, float, float)
 FORWARD(dgemm, double, double)
 FORWARD(cgemm, const void *, void)
 """
-_FORWARDED = ("sgemm", "dgemm", "cgemm")
+_FORWARDED = ("sgemm", "sgemv", "dgemm", "cgemm")
 _ADVICE = (
     "MLX multiplies with its slow reference BLAS, so batching gains nothing and no figure is meaningful: "
     "install OpenBLAS (Debian: libopenblas0) or `pip install scipy-openblas32`"
@@ -81,7 +99,7 @@ def _from_system() -> Blas:
     library = _opened(name)
     if not hasattr(library, "cblas_sgemm"):
         raise _Unusable(f"the system's {name} has no cblas_sgemm")
-    ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+    _put_under_mlx(library, "")
     return Blas(_described(library, ""), f"system {name}", _settings())
 
 
@@ -90,11 +108,16 @@ def _from_wheel() -> Blas:
     if found is None or found.origin is None:
         raise _Unusable("scipy-openblas32 is not installed")
     library = _opened(str(Path(found.origin).parent / "lib" / "libscipy_openblas.so"))
+    _put_under_mlx(library, "scipy_")
+    return Blas(_described(library, "scipy_"), "scipy-openblas32", _settings())
+
+
+def _put_under_mlx(library: ctypes.CDLL, prefix: str) -> None:
+    """The shim's names win over those of MLX's own BLAS, and lead to this library."""
     shim = _opened(str(_compiled_shim()), ctypes.RTLD_GLOBAL)
     for name in _FORWARDED:
-        target = ctypes.cast(getattr(library, f"scipy_cblas_{name}"), ctypes.c_void_p)
+        target = ctypes.cast(getattr(library, f"{prefix}cblas_{name}"), ctypes.c_void_p)
         ctypes.c_void_p.in_dll(shim, f"headway_{name}").value = target.value
-    return Blas(_described(library, "scipy_"), "scipy-openblas32", _settings())
 
 
 def _opened(path: str, mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
@@ -116,7 +139,7 @@ def _compiled_shim() -> Path:
 def _compile_shim(path: Path) -> None:
     compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
     if compiler is None:
-        raise _Unusable("no C compiler to build the shim of scipy-openblas32 (cc, gcc or clang)")
+        raise _Unusable("no C compiler to build the shim under MLX (cc, gcc or clang)")
     command = [compiler, "-x", "c", "-", "-O2", "-shared", "-fPIC", "-o", str(path)]
     done = subprocess.run(command, input=_SHIM, text=True, capture_output=True, check=False)
     if done.returncode != 0:

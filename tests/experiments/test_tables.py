@@ -12,21 +12,22 @@ from experiments import reference
 from experiments.analysis import CellSummary
 from experiments.run_folder import Summary
 from experiments.statistics import Spread
+from experiments.study_tables import SECONDS, Units, one_reply_s, print_study
+from experiments.study_tables import typical_table as study_table
 from experiments.tables import (
     MISSING,
     highest,
     load_table,
-    one_reply_s,
     print_tables,
     remarks,
     seconds_text,
     server,
-    study_table,
     typical_table,
 )
 from tests.virtual import VirtualRush
 
 WIDTH = 80
+SAME = {"engine": "paced", "profile": "qwen3-4b-4bit-m4max"}
 NOTHING = Spread(0, None, None, None, None)
 
 
@@ -74,7 +75,9 @@ def slower(cell: CellSummary, factor: float) -> CellSummary:
 
 def printed(of: Summary, study: bool = True, same_profile: bool = True) -> str:
     console = Console(width=WIDTH, record=True, file=io.StringIO(), force_terminal=False)
-    print_tables(console, of, study, same_profile)
+    print_tables(console, of)
+    if study:
+        print_study(console, of, SAME if same_profile else {})
     return console.export_text()
 
 
@@ -116,7 +119,7 @@ def test_what_was_not_measured_says_so(study: Summary) -> None:
 
 
 def test_a_run_without_a_cell() -> None:
-    assert printed(summary()) == "No cell was measured.\n"
+    assert printed(summary(), study=False) == "No cell was measured.\n"
 
 
 def rows(table: Any) -> list[list[str]]:
@@ -148,7 +151,7 @@ def test_the_loads(study: Summary) -> None:
 
 
 def test_beside_the_study_in_seconds(study: Summary) -> None:
-    found = rows(study_table(study, same_profile=True))
+    found = rows(study_table(highest(study.cells), SECONDS))
     assert found[0] == ["one at a time", "14.0 / 13.8", "27.9 / 27.6", "0.80 / 0.81", "14.8 / 14.6", "37.4 / 37.1"]
     assert [row[0] for row in found] == ["one at a time", "static", "continuous"]
 
@@ -159,7 +162,7 @@ def test_beside_the_study_in_replies_of_each_machine(study: Summary) -> None:
     one = next(cell for cell in study.cells if cell.policy == "one" and cell.rate == 4.0)
     alone = Spread(40, *[9.3] * 4)
     slow = [replace(slower(cell, 10), service=alone if cell.policy == "one" else NOTHING) for cell in study.cells]
-    found = rows(study_table(replace(study, cells=slow), same_profile=False))
+    found = rows(study_table(highest(slow), Units(one_reply_s(replace(study, cells=slow)), 0.93)))
     assert one.ttft.p50 is not None
     assert found[0][1] == f"{one.ttft.p50 / 0.93:.1f} / {13.82 / 0.93:.1f}" == "15.1 / 14.9"
     assert one_reply_s(replace(study, cells=slow)) == 9.3
@@ -171,7 +174,7 @@ def test_one_reply_is_the_calibrations_where_nothing_ran_alone(study: Summary) -
     assert one_reply_s(replace(study, cells=batches, calibration=calibration)) == 2.5
     assert one_reply_s(replace(study, cells=batches)) is None
     text = printed(replace(study, cells=batches), True, False)
-    assert f"One reply alone: {MISSING} here" in text
+    assert f"One reply alone takes {MISSING} here" in text
     assert_whole(text)
 
 

@@ -61,7 +61,10 @@ def test_the_wheel_serves_where_the_system_has_none(tmp_path: Path) -> None:
 def test_mlx_binds_to_it_and_multiplies_right(tmp_path: Path) -> None:
     multiply = (
         "import mlx.core as mx; a = mx.arange(12.0).reshape(3, 4); "
-        "assert (a @ a.T).tolist() == [[14, 38, 62], [38, 126, 214], [62, 214, 366]]"
+        "assert (a @ a.T).tolist() == [[14, 38, 62], [38, 126, 214], [62, 214, 366]]; "
+        "assert [(a[:n] @ a.T).tolist() for n in (1, 2)] == [(a @ a.T)[:n].tolist() for n in (1, 2)]; "
+        "assert (a[:, :2].T @ a).tolist() == [[80, 92, 104, 116], [92, 107, 122, 137]]; "
+        "assert (a[:1] @ mx.contiguous(a.T)).tolist() == [[14, 38, 62]]"
     )
     trace = tmp_path / "trace"
     chosen(start(tmp_path, NO_SYSTEM, multiply, LD_DEBUG="bindings", LD_DEBUG_OUTPUT=str(trace)))
@@ -110,7 +113,10 @@ def built(path: Path, source: str) -> str:
 
 @needs_linux
 def test_a_system_blas_comes_first(tmp_path: Path) -> None:
-    found = built(tmp_path / "libopenblas.so.0", "void cblas_sgemm(void) {}")
+    found = built(
+        tmp_path / "libopenblas.so.0",
+        "".join(f"void cblas_{name}(void) {{}}" for name in ("sgemm", "sgemv", "dgemm", "cgemm")),
+    )
     answer = chosen(start(tmp_path, found))
     assert (answer["name"], answer["warning"]) == ("a BLAS without a name", None)
     assert str(answer["source"]).endswith("libopenblas.so.0")
