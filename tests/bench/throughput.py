@@ -1,6 +1,8 @@
 """Tokens a second of the whole system, as a fraction of a bare batch-generator loop in one process.
 
-The same prompts, all at once, on the embedded model; the two take turns, so that a drifting machine hits both:
+The same prompts, all at once, on the embedded model; the two take turns, so that a drifting machine hits both. A static
+batch boards in one admission, as the bare loop inserts once: continuous admits whoever comes first alone, and how many
+follow within the same millisecond would be measured instead.
 
     python -m tests.bench.throughput --rows 32 --tokens 64 --rounds 3
 """
@@ -52,7 +54,7 @@ def whole(rows: int, tokens: int) -> float:
     """Tokens a second of worker, router and clients together, from the run's own summary."""
     with tempfile.TemporaryDirectory() as out:
         command = [
-            *(sys.executable, "-m", "experiments", "rush", "--policy", f"continuous:seats={rows}"),
+            *(sys.executable, "-m", "experiments", "rush", "--policy", f"static:n={rows},wait=10"),
             *("--arrivals", "at-once", "--requests", str(rows), "--max-tokens", str(tokens), "--ignore-eos"),
             *("--out", out),
         ]
