@@ -12,9 +12,9 @@ from clients.arrivals import ArrivalPlan, arrival_times, share
 from clients.workloads import Prompt, limits
 from protocol import messages as m
 from protocol.clock import (
-    MS,
     SECOND,
     Offset,
+    ask_for_short_turns,
     calibrate_spin,
     ceil_ms,
     now,
@@ -102,6 +102,8 @@ class Client:
 
     def __init__(self, settings: ClientSettings, stop: StopRequest) -> None:
         """Raises OSError when the records cannot be written, ValueError when the arrivals cannot be made."""
+        tighten_timers()
+        ask_for_short_turns()
         self.settings, self.stop = settings, stop
         times = arrival_times(settings.arrivals, len(settings.prompts))
         self.schedule = share(times, settings.index, settings.of)
@@ -125,7 +127,6 @@ class Client:
         """None when everything was sent and every reply ended, else why not. Raises ClientError before the start;
         what was measured is kept."""
         try:
-            tighten_timers()
             self.spin = calibrate_spin()
             self._join()
             submits = self._prepare()
@@ -265,15 +266,11 @@ class Client:
     def _wait(self, due: int | None) -> None:
         """Until a message comes or shortly before `due`; the rest is spun, neither slept over nor deaf."""
         at = now()
-        beat = self.beaten + BEAT
-        if due is None or beat < due - self.spin:
-            self.line.wait(ceil_ms(beat - at))
+        wake = self.beaten + BEAT if due is None else min(self.beaten + BEAT, due - self.spin)
+        if wake > at:
+            self.line.wait_precisely(wake - at)
             return
-        whole_ms = (due - self.spin - at) // MS
-        if whole_ms > 0:
-            self.line.wait(whole_ms)
-            return
-        while now() < due and not self.line.wait(0):
+        while due is not None and now() < due and not self.line.wait(0):
             pass
 
     # --- receiving ---

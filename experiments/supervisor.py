@@ -97,7 +97,9 @@ class Crew:
             self.dismiss([*crowd, router])
 
     def _start(self, name: str, arguments: Sequence[str], stdout: int = subprocess.DEVNULL) -> Role:
-        """In a session of its own: Ctrl-C reaches the supervisor alone, which ends the others in order."""
+        """In a process group of its own: Ctrl-C reaches the supervisor alone, which ends the others in order. Not in
+        a session of its own: Linux shares processors between sessions equally, whatever their processes' nice values,
+        and the worker's is what keeps it from delaying a client."""
         log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "experiments", *arguments]
         with log.open("wb") as errors:
@@ -106,7 +108,7 @@ class Crew:
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=errors,
-                start_new_session=True,
+                process_group=0,
             )
         role = Role(name, process, log)
         self.roles.append(role)

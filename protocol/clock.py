@@ -3,6 +3,8 @@
 import ctypes
 import gc
 import math
+import os
+import platform
 import sys
 import time
 from collections.abc import Iterable
@@ -12,7 +14,8 @@ now = time.monotonic_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-MAX_SPIN = MS // 2
+MAX_SPIN = MS // 5
+SHORT_TURN = MS // 10
 
 
 def ceil_ms(duration_ns: int) -> int:
@@ -40,8 +43,30 @@ def tighten_timers() -> None:
         ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)
 
 
+class _SchedulerAttributes(ctypes.Structure):
+    """`struct sched_attr` of Linux, in its first size."""
+
+    _fields_ = (
+        *(("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64)),
+        *(("nice", ctypes.c_int32), ("priority", ctypes.c_uint32)),
+        *(("runtime", ctypes.c_uint64), ("deadline", ctypes.c_uint64), ("period", ctypes.c_uint64)),
+    )
+
+
+def ask_for_short_turns() -> None:
+    """Ask Linux (6.12 or newer) for turns of a tenth of a millisecond: who asks for less runs at once when it wakes,
+    where it would else wait for the rest of a turn of a process that computes, up to three milliseconds."""
+    number = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
+    if sys.platform == "linux" and number is not None:
+        size, normal = ctypes.sizeof(_SchedulerAttributes), 0
+        wanted = _SchedulerAttributes(size, normal, 0, os.nice(0), 0, SHORT_TURN, 0, 0)
+        # Older kernels refuse or ignore it, and are none the worse.
+        ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)
+
+
 def calibrate_spin(sleeps: int = 200) -> int:
-    """Nanoseconds to spin before a due time: 1.5 times the p99 oversleep of 1 ms sleeps, at most half a millisecond."""
+    """Nanoseconds to spin before a due time: 1.5 times the p99 oversleep of 1 ms sleeps, at most a fifth of one: a
+    process that spins longer has used up its turn when it matters, and waits for those who compute."""
     lags = []
     for _ in range(sleeps):
         due = now() + MS

@@ -11,7 +11,15 @@ import orjson
 import zmq
 
 from protocol import messages as m
-from protocol.clock import SECOND, ceil_ms, now, quiet_collector, seconds
+from protocol.clock import (
+    SECOND,
+    ask_for_short_turns,
+    ceil_ms,
+    now,
+    quiet_collector,
+    seconds,
+    tighten_timers,
+)
 from protocol.fields import BadMessage
 from protocol.messages import Message, decode, fits, readable_id
 from protocol.process import StopRequest
@@ -52,6 +60,8 @@ class RouterLoop:
 
     def __init__(self, settings: RouterSettings, stop: StopRequest) -> None:
         """Bind both endpoints and open the records. Raises WireError or OSError."""
+        tighten_timers()
+        ask_for_short_turns()
         self.settings, self.stop = settings, stop
         self.instance = fresh_instance()
         self.core = Core(settings.policy, settings.cell, settings.queue, settings.timeout)

@@ -12,6 +12,7 @@ from protocol.process import StopRequest, end_with_parent
 from protocol.wire import WireError, check_endpoint
 from worker import models
 from worker.engine import Engine
+from worker.heap import keep_freed_memory
 from worker.profile import ProfileError, load_profile
 
 NICE = 10
@@ -101,6 +102,7 @@ def worker(
         end_with_parent()
     stop = StopRequest()
     os.nice(NICE)
+    keep_freed_memory()
     tighten_timers()
     progress = Progress()
     heart = Heart(settings, progress)

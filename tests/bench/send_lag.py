@@ -22,7 +22,7 @@ def main(seconds: int, rate: int) -> None:
     """Print the lag between intended and sent times, nearest rank."""
     with tempfile.TemporaryDirectory() as out:
         command = [
-            *(sys.executable, "-m", "experiments", "rush", "--policies", "continuous", "--rates", str(rate)),
+            *(sys.executable, "-m", "experiments", "rush", "--policy", "continuous:seats=16", "--rates", str(rate)),
             *(
                 "--requests",
                 str(seconds * rate),
