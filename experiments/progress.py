@@ -9,6 +9,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from protocol.clock import now, seconds
 
 
+# Drawing takes milliseconds of a processor that is being measured.
+REDRAWS_PER_S = 2
+
+
 class CellProgress:
     """One cell's line; fed with the router's events."""
 
@@ -30,6 +34,7 @@ class CellProgress:
                 TimeElapsedColumn(),
                 console=self._console,
                 transient=True,
+                refresh_per_second=REDRAWS_PER_S,
             )
             self._task = self._live.add_task(self._title, total=self._requests, state="getting ready")
             self._live.start()
