@@ -7,6 +7,7 @@ import click
 
 from clients.arrivals import ARRIVALS, ArrivalPlan, arrival_times
 from clients.workloads import WORKLOADS, Prompt, cycled, from_file, prompts_for
+from protocol.options import cell_option, role_options, start_timeout_option
 from protocol.process import StopRequest, end_with_parent
 from protocol.wire import WireError, check_endpoint
 
@@ -42,27 +43,9 @@ def load_prompts(workload: str, prompts: Path | None, requests: int, max_tokens:
 @click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Longest reply.")
 @click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
-@click.option(
-    "--start-timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Seconds to look for the router.",
-)
-@click.option(
-    "--cell", default="cell", show_default=True, help="Name of what is measured; the records' file is called by it."
-)
-@click.option(
-    "--run", default="run", show_default=True, help="Run id that every message must carry: the same for all roles."
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("records"),
-    show_default=True,
-    help="Folder for the timing records.",
-)
-@click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes.")
+@start_timeout_option
+@cell_option
+@role_options
 def clients(
     router: str, index: int, of: int, arrivals: str, rate: float, seed: int, requests: int, workload: str,
     prompts: Path | None, max_tokens: int, ignore_eos: bool, start_timeout: float, cell: str, run: str, out: Path,

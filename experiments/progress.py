@@ -8,7 +8,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from protocol.clock import now, seconds
 
-
 # Drawing takes milliseconds of a processor that is being measured.
 REDRAWS_PER_S = 2
 

@@ -11,35 +11,21 @@ from rich.console import Console
 from clients.arrivals import ARRIVALS, ArrivalPlan
 from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
-from experiments import plan, reference
+from experiments import plan
 from experiments.manifest import differences
 from experiments.plan import RushSettings, named_policies
 from experiments.run_folder import RunFolderError, check_parent, create, read_manifest
 from router.policies import PolicyError, parse_policy
 from worker import models
 from worker.cli import parse_template_args
+from worker.options import engine_options
 from worker.profile import load_profile
 
 AUTO = "auto"
 
 
 @click.command()
-@click.option(
-    "--model", default=models.EMBEDDED, show_default=True, help="The embedded model, a local MLX folder, or a hub id."
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["mlx", "paced"]),
-    default="mlx",
-    show_default=True,
-    help="A real model, or one that takes the time a cost profile says.",
-)
-@click.option(
-    "--profile",
-    default=reference.PROFILE,
-    show_default=True,
-    help="Cost profile of the paced engine: a shipped name or a JSON file.",
-)
+@engine_options
 @click.option("--policies", default="one,static,continuous", show_default=True, help="Short for one --policy each.")
 @click.option(
     "--policy",
@@ -87,21 +73,6 @@ AUTO = "auto"
     help="Longest queue; beyond it requests are rejected.",
 )
 @click.option("--timeout", type=float, help="Seconds after which a request is cancelled; none by default.")
-@click.option(
-    "--prefill-step",
-    type=click.IntRange(1),
-    default=2048,
-    show_default=True,
-    help="Most tokens of a prompt read in one step.",
-)
-@click.option(
-    "--prefill-batch", type=click.IntRange(1), default=8, show_default=True, help="Prompts read together in one step."
-)
-@click.option(
-    "--chat-template-args",
-    default="{}",
-    help="JSON object for the model's chat template; thinking is off unless said otherwise.",
-)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

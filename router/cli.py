@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import orjson
 
+from protocol.options import cell_option, role_options, start_timeout_option
 from protocol.process import StopRequest, end_with_parent
 from protocol.wire import WireError, check_endpoint
 from router.policies import PolicyError, parse_policy
@@ -36,28 +37,10 @@ FRONT, BACK = "tcp://127.0.0.1:7411", "tcp://127.0.0.1:7412"
     type=click.FloatRange(0, min_open=True),
     help="Seconds after which a request is cancelled; none by default.",
 )
-@click.option(
-    "--start-timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="Seconds to wait for worker and clients to come.",
-)
-@click.option(
-    "--cell", default="cell", show_default=True, help="Name of what is measured; the records' file is called by it."
-)
-@click.option(
-    "--run", default="run", show_default=True, help="Run id that every message must carry: the same for all roles."
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("records"),
-    show_default=True,
-    help="Folder for the timing records.",
-)
+@start_timeout_option
+@cell_option
+@role_options
 @click.option("--labels", default="{}", hidden=True, help="JSON facts for the records: rate, load, seed.")
-@click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes.")
 def router(
     front: str, back: str, policy: str, clients: int, queue: int, timeout: float | None, start_timeout: float,
     cell: str, run: str, out: Path, labels: str, supervised: bool,

@@ -8,11 +8,13 @@ import click
 import orjson
 
 from protocol.clock import tighten_timers
+from protocol.options import role_options
 from protocol.process import StopRequest, end_with_parent
 from protocol.wire import WireError, check_endpoint
 from worker import models
 from worker.engine import Engine
 from worker.heap import keep_freed_memory
+from worker.options import engine_options
 from worker.profile import ProfileError, load_profile
 
 NICE = 10
@@ -34,48 +36,8 @@ def build_engine(
 
 @click.command()
 @click.option("--router", default="tcp://127.0.0.1:7412", show_default=True, help="The router's endpoint for workers.")
-@click.option(
-    "--engine",
-    type=click.Choice(["mlx", "paced"]),
-    default="mlx",
-    show_default=True,
-    help="A real model, or one that takes the time a cost profile says.",
-)
-@click.option(
-    "--model", default=models.EMBEDDED, show_default=True, help="The embedded model, a local MLX folder, or a hub id."
-)
-@click.option(
-    "--profile",
-    default="qwen3-4b-4bit-m4max",
-    show_default=True,
-    help="Cost profile of the paced engine: a shipped name or a JSON file.",
-)
-@click.option(
-    "--prefill-batch", type=click.IntRange(1), default=8, show_default=True, help="Prompts read together in one step."
-)
-@click.option(
-    "--prefill-step",
-    type=click.IntRange(1),
-    default=2048,
-    show_default=True,
-    help="Most tokens of a prompt read in one step.",
-)
-@click.option(
-    "--chat-template-args",
-    default="{}",
-    help="JSON object for the model's chat template; thinking is off unless said otherwise.",
-)
-@click.option(
-    "--run", default="run", show_default=True, help="Run id that every message must carry: the same for all roles."
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("records"),
-    show_default=True,
-    help="Folder for the timing records.",
-)
-@click.option("--supervised", is_flag=True, hidden=True, help="Stop when standard input closes.")
+@engine_options
+@role_options
 def worker(
     router: str, engine: str, model: str, profile: str, prefill_batch: int, prefill_step: int,
     chat_template_args: str, run: str, out: Path, supervised: bool,
