@@ -35,7 +35,9 @@ def load_prompts(workload: str, prompts: Path | None, requests: int, max_tokens:
     "--arrivals", type=click.Choice([*ARRIVALS]), default="poisson", show_default=True, help="How requests arrive."
 )
 @click.option("--rate", type=float, default=1.0, show_default=True, help="Requests per second of all clients together.")
-@click.option("--seed", type=int, default=12, show_default=True, help="Seed of the arrivals.")
+@click.option(
+    "--seed", type=click.IntRange(-(2**63), 2**63 - 1), default=12, show_default=True, help="Seed of the arrivals."
+)
 @click.option(
     "--requests", type=click.IntRange(1), default=40, show_default=True, help="Requests of all clients together."
 )
@@ -74,6 +76,8 @@ def clients(
             router, run, cell, index, of, out, plan, asked, max_tokens, ignore_eos, start_timeout, facts
         )
         client = Client(settings, StopRequest())
+    except FileExistsError as error:
+        raise click.UsageError(f"{error.filename} is there already; choose another --out or --cell") from None
     except (WireError, ValueError, OSError) as error:
         raise click.UsageError(str(error)) from None
     if supervised:
@@ -84,4 +88,6 @@ def clients(
         why = str(error)
     if why is not None:
         click.echo(f"headway clients: {why}", err=True)
+    elif not supervised:
+        click.echo(f"headway clients: {client.sent} sent and answered; records in {out}", err=True)
     sys.exit(0 if why is None else 1)

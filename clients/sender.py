@@ -107,7 +107,7 @@ class Client:
         self.settings, self.stop = settings, stop
         times = arrival_times(settings.arrivals, len(settings.prompts))
         self.schedule = share(times, settings.index, settings.of)
-        self.records = RecordWriter(settings.out / f"{settings.cell}.client-{settings.index}.msgpack")
+        self.records = RecordWriter(settings.out / f"{settings.cell}.client-{settings.index}.msgpack", alone=True)
         self.context = zmq.Context()
         self.line = dealer(self.context, settings.router, settings.run)
         self.instance = fresh_instance()
@@ -119,6 +119,7 @@ class Client:
         self.open: dict[int, Reply] = {}
         self.sent = 0
         self.heard = self.beaten = self.last_sent = now()
+        self.missing_since: int | None = None
         self.leaving: str | None = None
 
     # --- the whole of it ---
@@ -316,7 +317,12 @@ class Client:
 
     def _count_open(self, theirs: int, at: int) -> None:
         """What the router does not have, seconds after it was sent, was lost on the way: nobody will answer it."""
-        if theirs == 0 and at - self.last_sent > LOST_AFTER:
+        if theirs > 0 or not self.open or at - self.last_sent < LOST_AFTER:
+            self.missing_since = None
+        elif self.missing_since is None:
+            # Once is not enough: what was read late may have been said before the last request came.
+            self.missing_since = at
+        elif at - self.missing_since > SECOND:
             for id in [*self.open]:
                 self._end(id, "unfinished", "lost on the way: the router does not have it", None)
 

@@ -1,5 +1,6 @@
 """The facts of a run that its records do not hold: settings, versions, machine."""
 
+import hashlib
 import os
 import platform
 import time
@@ -16,7 +17,7 @@ from experiments.plan import RushSettings
 
 PACKAGES = ("headway", "mlx", "mlx-lm", "pyzmq", "msgpack", "numpy", "click", "orjson", "scipy-openblas32")
 BLAS_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-COMPARED = ("settings", "versions", "machine", "worker")
+COMPARED = ("settings", "inputs", "versions", "machine", "worker")
 
 
 def versions() -> dict[str, str | None]:
@@ -62,6 +63,9 @@ def first_manifest(settings: RushSettings, run: str) -> dict[str, Any]:
         "complete": False,
         "reason": "still running, or ended without a word",
         "settings": asdict(settings),
+        "inputs": {
+            name: _digest(path) for name, path in (("prompts", settings.prompts), ("profile", settings.profile))
+        },
         "versions": versions(),
         "machine": machine(),
         "clock": {"name": "time.monotonic_ns", "resolution_s": _clock_resolution()},
@@ -70,6 +74,13 @@ def first_manifest(settings: RushSettings, run: str) -> dict[str, Any]:
         "cells": [],
         "drift": None,
     }
+
+
+def _digest(path: str | None) -> str | None:
+    """SHA-256 of a file that decides what is measured; None where there is no such file."""
+    if path is None or not Path(path).is_file():
+        return None
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _clock_resolution() -> float:

@@ -15,7 +15,7 @@ STUDY_CAPACITY = 1.08
 QUICK_LOADS = (1.0, 4.0)
 QUICK_REQUESTS, QUICK_TOKENS = 16, 48
 CPU_TOKENS, TOKENS, REQUESTS = 64, 128, 40
-CALIBRATION_REQUESTS = 3
+CALIBRATION_REQUESTS, VARIED_CALIBRATION_REQUESTS = 3, 8
 START_UP_S = 2.0
 
 
@@ -47,6 +47,12 @@ class RushSettings:
     prefill_batch: int
     chat_template_args: Mapping[str, Any] = field(default_factory=dict)
     drift_cell: bool = True
+
+    @property
+    def calibration_requests(self) -> int:
+        """How many replies tell what one at a time can do: a few where all are alike, more where lengths differ."""
+        alike = self.workload == "emails" and self.prompts is None
+        return min(self.requests, CALIBRATION_REQUESTS) if alike else min(self.requests, VARIED_CALIBRATION_REQUESTS)
 
     def made_policies(self) -> list[Policy]:
         return [parse_policy(spec) for spec in self.policies]
@@ -103,13 +109,18 @@ def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
     for row, offer in enumerate(offered):
         shift = -row % len(policies)
         for policy in policies[shift:] + policies[:shift]:
-            place = "all at once" if offer.rate is None else f"at {offer.rate:g}/s"
-            file_place = "at-once" if offer.rate is None else f"{offer.rate:g}-per-s"
+            place = "all at once" if offer.rate is None else f"at {rate_text(offer.rate)}/s"
+            file_place = "at-once" if offer.rate is None else f"{rate_text(offer.rate)}-per-s"
             word = label(policy)
             file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
             name = f"c{len(made) + 1:02d}-{file_word}-{file_place}"
             made.append(Cell(name, f"{word} {place}", spec(policy), offer.rate, offer.load))
     return made
+
+
+def rate_text(rate: float) -> str:
+    """A rate in the fewest digits that tell it from every other."""
+    return f"{rate:g}" if float(f"{rate:g}") == rate else repr(rate)
 
 
 def drift_cell(planned: Sequence[Cell], settings: RushSettings, reply_s: float | None) -> tuple[Cell, Cell] | None:

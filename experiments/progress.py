@@ -44,8 +44,8 @@ class CellProgress:
             self._live.stop()
         took = seconds(now() - (self._started or self._began))
         done = self._state.get("completed", 0)
-        how = "" if kind is None else ", cut short"
-        self._console.print(f"{self._title}: {done} of {self._requests} replies in {took:.1f} s{how}")
+        how = f"{done} of {self._requests} replies in" if kind is None else "cut short after"
+        self._console.print(f"{self._title}: {how} {took:.1f} s")
 
     def follow(self, event: Mapping[str, Any]) -> None:
         """Take one event of the router."""

@@ -1,5 +1,6 @@
 """A run's folder: its manifest, its records, and the summary that is computed from them."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -41,7 +42,7 @@ def create(parent: Path, experiment: str) -> Path:
     try:
         for attempt in range(100):
             folder = parent / f"{stamp}{f'-{attempt}' if attempt else ''}-{experiment}"
-            if not folder.exists():
+            with contextlib.suppress(FileExistsError):
                 folder.mkdir(parents=True)
                 return folder
     except OSError as error:

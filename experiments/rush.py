@@ -11,7 +11,6 @@ from rich.console import Console
 from experiments.analysis import by_cell, summarise
 from experiments.manifest import first_manifest
 from experiments.plan import (
-    CALIBRATION_REQUESTS,
     Cell,
     Offer,
     RushSettings,
@@ -57,7 +56,13 @@ class Rush:
                 self.interrupted = isinstance(failure, Interrupted)
                 self.manifest["reason"] = str(failure)
         self._keep()
-        return analyse(self.folder)
+        summary = analyse(self.folder)
+        unsent = sum(cell.unsent for cell in summary.cells)
+        if summary.complete and unsent:
+            self.manifest |= {"complete": False, "reason": f"{unsent} requests could not be sent"}
+            self._keep()
+            summary = analyse(self.folder)
+        return summary
 
     def _measure(self, crew: Crew) -> None:
         capacity = self.calibration["replies_per_s"] if self.calibration else None
@@ -80,10 +85,10 @@ class Rush:
 
     def _calibrate(self, crew: Crew) -> list[Offer]:
         """Measure replies a second one at a time, on a few requests that wait from the start."""
-        self._cell(crew, CALIBRATION, "calibration: one at a time", CALIBRATION_REQUESTS)
+        self._cell(crew, CALIBRATION, "calibration: one at a time", self.settings.calibration_requests)
         figures = summarise(CALIBRATION.name, by_cell(read_folder(self.folder))[CALIBRATION.name])
-        if not figures.done_s or figures.completed < CALIBRATION_REQUESTS:
-            raise CellFailed("the calibration's requests were not all answered; give --rates instead of auto")
+        if not figures.done_s:
+            raise CellFailed("none of the calibration's requests was answered; give --rates instead of auto")
         capacity = figures.completed / figures.done_s
         self.reply_s = 1 / capacity
         chosen = offers(self.settings, capacity) or []
@@ -133,8 +138,8 @@ def plan_lines(settings: RushSettings, reply_s: float | None) -> list[str]:
     ]
     if offered is None:
         lines.append(
-            f"  A calibration first: {CALIBRATION_REQUESTS} replies, one at a time. They decide the rates of the "
-            f"study's loads {', '.join(f'{load:g}' for load in settings.loads)}, and how long it all takes."
+            f"  A calibration first: {settings.calibration_requests} replies, one at a time. They decide the rates of "
+            f"the study's loads {', '.join(f'{load:g}' for load in settings.loads)}, and how long it all takes."
         )
     for cell in [*planned, *([again[1]] if again else [])]:
         place = f"load {cell.load:g}" if offered is None else "at once" if cell.rate is None else f"{cell.rate:g}/s"
@@ -159,9 +164,11 @@ def worker_options(settings: RushSettings) -> list[str]:
 def router_options(settings: RushSettings, cell: Cell, requests: int) -> list[str]:
     """The arguments of `headway router` for a cell."""
     labels = {"label": cell.label, "rate": cell.rate, "load": cell.load, "seed": settings.seed, "requests": requests}
-    timeout = [] if settings.timeout is None else ["--timeout", str(settings.timeout)]
+    limited = cell is not CALIBRATION
+    timeout = ["--timeout", str(settings.timeout)] if limited and settings.timeout is not None else []
+    queue = settings.queue if limited else max(settings.queue, requests)
     return [
-        *("--policy", cell.policy, "--queue", str(settings.queue)),
+        *("--policy", cell.policy, "--queue", str(queue)),
         *("--labels", orjson.dumps(labels).decode(), *timeout),
     ]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from clients.arrivals import ARRIVALS, ArrivalPlan
@@ -22,6 +23,8 @@ from worker.options import engine_options
 from worker.profile import load_profile
 
 AUTO = "auto"
+LONGEST_TIMEOUT_S = 366 * 86_400.0
+NOT_SETTINGS = {"like", "out", "dry_run", "study"}
 
 
 @click.command()
@@ -56,7 +59,13 @@ AUTO = "auto"
 @click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
 @click.option("--workload", default="emails", show_default=True, help=f"What is asked: {', '.join(WORKLOADS)}.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
-@click.option("--seed", type=int, default=12, show_default=True, help="Seed of the arrivals (12 is the study's).")
+@click.option(
+    "--seed",
+    type=click.IntRange(-(2**63), 2**63 - 1),
+    default=12,
+    show_default=True,
+    help="Seed of the arrivals (12 is the study's).",
+)
 @click.option("--clients", type=click.IntRange(1, 64), default=2, show_default=True, help="Client processes.")
 @click.option(
     "--seats",
@@ -67,7 +76,7 @@ AUTO = "auto"
 )
 @click.option(
     "--queue",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 10**9),
     default=4096,
     show_default=True,
     help="Longest queue; beyond it requests are rejected.",
@@ -103,13 +112,16 @@ def rush(like: Path | None, out: Path, dry_run: bool, study: bool, **options: An
     """
     console = Console(highlight=False)
     try:
-        earlier = read_manifest(like) if like is not None else None
+        earlier = None
+        if like is not None:
+            refuse_settings(click.get_current_context())
+            earlier = read_manifest(like)
         settings = settings_like(earlier) if earlier is not None else settings_from(options)
         check(settings)
         check_parent(out)
     except (ValueError, RunFolderError) as error:
         raise click.UsageError(str(error)) from None
-    for line in plan_text(settings):
+    for line in plan_text(settings, earlier):
         console.print(line, soft_wrap=True)
     if not dry_run:
         sys.exit(_run(settings, out, console, study, earlier))
@@ -140,11 +152,24 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, earli
     return 0 if summary.complete else 130 if run.interrupted else 1
 
 
-def plan_text(settings: RushSettings) -> list[str]:
-    """The plan, with the time it takes where one reply's is known: from the profile of the paced engine."""
+def plan_text(settings: RushSettings, earlier: dict[str, Any] | None) -> list[str]:
+    """The plan, with the time it takes where one reply's is known: from the calibration of the run to be repeated, or
+    the profile of the paced engine."""
     from experiments.rush import plan_lines
 
-    return plan_lines(settings, known_reply_s(settings))
+    calibration = (earlier or {}).get("calibration")
+    return plan_lines(settings, calibration["reply_s"] if calibration else known_reply_s(settings))
+
+
+def refuse_settings(context: click.Context) -> None:
+    """Raises ValueError when a setting was given beside --like, which takes all of them from the earlier run."""
+    given = [
+        name
+        for name in context.params
+        if name not in NOT_SETTINGS and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise ValueError(f"--like takes every setting from its run: leave out --{given[0].replace('_', '-')}")
 
 
 def known_reply_s(settings: RushSettings) -> float | None:
@@ -221,8 +246,8 @@ def check(settings: RushSettings) -> None:
     made = [parse_policy(spec) for spec in settings.policies]
     if len(set(map(repr, made))) != len(made):
         raise PolicyError(f"a policy is named twice: {', '.join(settings.policies)}")
-    if settings.timeout is not None and not 0 < settings.timeout < float("inf"):
-        raise ValueError(f"--timeout takes seconds above 0, not {settings.timeout}")
+    if settings.timeout is not None and not 0 < settings.timeout <= LONGEST_TIMEOUT_S:
+        raise ValueError(f"--timeout takes seconds above 0, up to a year; not {settings.timeout}")
     if settings.engine == "mlx":
         models.check(settings.model)
     else:

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from protocol.process import StopRequest
 from protocol.wire import fresh_instance, ipc_folder
 
 LOOK_EVERY_S = 0.1
-FAREWELL_S = 1.5
+FAREWELL_S = 1.2
 FAILURES_ARRIVE_S = 0.5
 SILENCE_S = 4.0
 LAST_LINES = 5
@@ -67,7 +68,7 @@ class Crew:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.dismiss(self.roles)
+        self.dismiss([*self.roles])
         shutil.rmtree(self.sockets, ignore_errors=True)
 
     # --- start ---
@@ -170,7 +171,7 @@ class Watch:
     def _events(self) -> list[dict[str, Any]]:
         """What the router said within a tenth of a second; what it tells of losses is acted on."""
         if not self._open:
-            _wait([self.router], LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
             return []
         events = []
         for key, _ in self._selector.select(LOOK_EVERY_S):

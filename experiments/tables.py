@@ -124,10 +124,10 @@ def remarks(summary: Summary) -> list[str]:
         said = [f"{count} {what}" for what, count in faults.items() if count]
         if said:
             lines.append(f"{cell.label}: of {cell.requests} requests, {', '.join(said)}.")
-    if summary.drift is not None and summary.drift["drifted"]:
+    if summary.drift is not None:
+        what = "The machine drifted" if summary.drift["drifted"] else "No drift"
         lines.append(
-            f"The machine drifted: {summary.drift['label']}, repeated at the end, took "
-            f"{summary.drift['change']:+.1%} time."
+            f"{what}: {summary.drift['label']}, repeated at the end, took {summary.drift['change']:+.1%} time."
         )
     return lines
 

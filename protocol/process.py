@@ -4,9 +4,12 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from types import FrameType
 
 import psutil
+
+LAST_GRACE_S = 4.0
 
 
 class StopRequest:
@@ -23,7 +26,8 @@ class StopRequest:
 
 
 def end_with_parent() -> None:
-    """Ask this process to stop when standard input closes: the supervisor that held it open is gone."""
+    """Stop this process when standard input closes: the supervisor that held it open is gone. It is asked to, and
+    ended a little later should it sit in a long call."""
 
     def watch() -> None:
         # Not through sys.stdin: its lock, held by a daemon thread, aborts the interpreter at its end.
@@ -31,6 +35,8 @@ def end_with_parent() -> None:
             while os.read(0, 4096):
                 pass
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(LAST_GRACE_S)
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
 

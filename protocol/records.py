@@ -136,9 +136,10 @@ _KIND_OF = {kind: name for name, kind in KINDS.items()}
 class RecordWriter:
     """Appends records to one file, each in a single write."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises OSError when the file cannot be written."""
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    def __init__(self, path: Path, alone: bool = False) -> None:
+        """Raises OSError when the file cannot be written, or, for a writer that is to be `alone`, is there already:
+        two runs in one file would be taken for one."""
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_EXCL if alone else 0), 0o644)
 
     def write(self, record: object) -> None:
         """Hand one record to the operating system; nulls are left out."""

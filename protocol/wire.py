@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import select
+import sys
 import tempfile
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -21,7 +22,7 @@ HIGH_WATER = 10_000
 LINGER_MS = 1_000
 RECONNECT_MS = 100
 RECONNECT_MAX_MS = 400
-LONGEST_IPC_PATH = 107
+LONGEST_IPC_PATH = 103 if sys.platform == "darwin" else 107
 
 
 class WireError(Exception):
@@ -42,8 +43,10 @@ def fresh_instance() -> str:
 
 
 def ipc_folder() -> Path:
-    """A fresh folder for ipc endpoints that nobody else may enter."""
-    return Path(tempfile.mkdtemp(prefix="headway-"))
+    """A fresh folder for ipc endpoints that nobody else may enter, its path short enough for them."""
+    usual = tempfile.gettempdir()
+    short = len(os.fsencode(usual)) < LONGEST_IPC_PATH - 40
+    return Path(tempfile.mkdtemp(prefix="headway-", dir=usual if short else "/tmp"))
 
 
 def check_endpoint(endpoint: str) -> None:

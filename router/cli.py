@@ -68,6 +68,8 @@ def router(
         if supervised:
             end_with_parent()
         loop = RouterLoop(settings, StopRequest())
+    except FileExistsError as error:
+        raise click.UsageError(f"{error.filename} is there already; choose another --out or --cell") from None
     except (PolicyError, WireError, OSError) as error:
         raise click.UsageError(str(error)) from None
     status = loop.serve()

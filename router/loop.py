@@ -69,7 +69,7 @@ class RouterLoop:
         self.context = zmq.Context()
         self.front = mailbox(self.context, settings.front, settings.run)
         self.back = mailbox(self.context, settings.back, settings.run)
-        self.records = RecordWriter(settings.out / f"{settings.cell}.router.msgpack")
+        self.records = RecordWriter(settings.out / f"{settings.cell}.router.msgpack", alone=True)
         self.zero: int | None = None
         self.dismissed = False
         self.born = self.last_beat = self.last_report = now()
@@ -291,7 +291,7 @@ class RouterLoop:
 
     def _start(self, at: int) -> None:
         self.zero = at + LEAD
-        for identity in self.peers.clients:
+        for identity in [*self.peers.clients]:
             self._send(self.front, identity, m.Start(self.zero))
         self._say("started", zero=self.zero, worker=self.peers.worker_facts)
 
@@ -320,7 +320,7 @@ class RouterLoop:
             self.failure = f"{len(self.peers.clients)} of {self.peers.expected} clients came {waited}"
 
     def _beat(self) -> None:
-        for identity, client in self.peers.clients.items():
+        for identity, client in [*self.peers.clients.items()]:
             if not client.done:
                 self._send(self.front, identity, m.Beat(self.instance, open=self.core.open_for(identity)))
         if self.peers.worker is not None:

@@ -69,8 +69,18 @@ def worker(
     progress = Progress()
     heart = Heart(settings, progress)
     heart.start()
+
+    def tell(line: str) -> None:
+        if not supervised:
+            click.echo(f"headway worker: {line}", err=True)
+
     try:
-        made = build_engine(engine, model, profile, prefill_batch, prefill_step, template_args)
+        tell(f"loading {model if engine == 'mlx' else profile}")
+        try:
+            made = build_engine(engine, model, profile, prefill_batch, prefill_step, template_args)
+        except (RuntimeError, ValueError) as error:
+            raise click.ClickException(str(error)) from error
+        tell(f"loaded; serving the router at {router} until Ctrl-C")
         WorkerLoop(made, settings, heart.instance, progress, stop).serve()
     finally:
         heart.stop()

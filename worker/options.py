@@ -33,14 +33,14 @@ OPTIONS = (
     ),
     click.option(
         "--prefill-step",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 10**9),
         default=PREFILL_STEP,
         show_default=True,
         help="Most tokens of a prompt read in one step.",
     ),
     click.option(
         "--prefill-batch",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 10**9),
         default=PREFILL_BATCH,
         show_default=True,
         help="Prompts read together in one step.",

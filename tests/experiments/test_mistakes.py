@@ -26,6 +26,10 @@ MISTAKES = {
     "seats": (("--seats", "0"), "0"),
     "timeout": (("--timeout", "-1"), "--timeout takes"),
     "timeout nan": (("--timeout", "nan"), "--timeout takes"),
+    "timeout endless": (("--timeout", "1e305"), "--timeout takes"),
+    "seed": (("--seed", "9" * 30), "--seed"),
+    "queue": (("--queue", "9" * 30), "--queue"),
+    "like and more": (("--like", "empty", "--requests", "4"), "leave out --"),
     "out": (("--out", "a-file/runs"), "cannot be written"),
     "prompts missing": (("--prompts", "nowhere.jsonl"), "nowhere.jsonl"),
     "prompts line": (("--prompts", "bad.jsonl"), "line 2"),
@@ -39,7 +43,7 @@ def test_a_mistake_is_one_line_and_nothing_starts(tmp_path: Path, arguments: tup
     (tmp_path / "empty").mkdir()
     (tmp_path / "a-file").write_text("")
     (tmp_path / "bad.jsonl").write_text('{"prompt": "fine"}\n{"prompt": 7}\n')
-    rates = () if "--rates" in arguments else ("--rates", "1")
+    rates = () if {"--rates", "--like"} & set(arguments) else ("--rates", "1")
     done = headway("rush", *rates, *arguments, cwd=tmp_path)
     assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]

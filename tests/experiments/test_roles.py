@@ -102,6 +102,35 @@ def test_a_second_worker_is_refused_and_a_restarted_one_serves(tmp_path: Path, e
     assert any("worker" in detail for detail in details)
 
 
+def test_a_router_outlives_a_killed_client_and_ends_with_the_others(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """Found dead by the router's own beat or by a reply that cannot be sent: the rest of the cell goes on."""
+    front, back = ends
+    lines = tmp_path / "router.jsonl"
+    crowd = ("clients", "--router", front, "--of", "2", "--rate", "4", "--requests", "16", "--max-tokens", "8")
+    with (
+        started("router", "--front", front, "--back", back, "--clients", "2", cwd=tmp_path, out=lines) as router,
+        started("worker", *PACED, "--router", back, cwd=tmp_path),
+        started(*crowd, "--index", "0", cwd=tmp_path) as first,
+        started(*crowd, "--index", "1", cwd=tmp_path) as second,
+    ):
+        until(lambda: any(line["completed"] >= 2 for line in said(lines, "progress")), "two replies")
+        second.kill()
+        assert first.wait(20) == 0
+        assert router.wait(10) == 1
+    assert said(lines, "ended")[0]["lost_clients"] == 1
+    assert sum(record.end == "completed" for record in requests(tmp_path / "records")) >= 8
+
+
+def test_a_second_run_into_the_same_records_is_refused(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """Two runs in one file would be taken for one."""
+    front, back = ends
+    alone = ("router", "--front", front, "--back", back, "--start-timeout", "0.5")
+    assert headway(*alone, cwd=tmp_path).returncode == 1
+    again = headway(*alone, cwd=tmp_path)
+    assert again.returncode == 2
+    assert "is there already; choose another --out or --cell" in again.stderr
+
+
 def test_a_router_without_a_worker_says_so_and_ends(tmp_path: Path, ends: tuple[str, str]) -> None:
     front, back = ends
     done = headway("router", "--front", front, "--back", back, "--start-timeout", "1", cwd=tmp_path)

@@ -131,6 +131,24 @@ def test_a_full_queue_rejects_and_the_rest_go_on(tmp_path: Path) -> None:
     assert all("queue is full (3 waiting)" in r.detail for r in turned_away)
 
 
+def test_the_calibration_is_not_bound_by_the_limits_of_the_run(tmp_path: Path) -> None:
+    folder, _ = rushed(
+        tmp_path,
+        *(*PACED, "--policies", "continuous", "--quick", "--requests", "4", "--max-tokens", "8"),
+        *("--queue", "1", "--timeout", "0.3"),
+    )
+    assert summary(folder)["calibration"]["completed"] == 3
+
+
+def test_like_sees_that_the_prompts_changed(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one"}')
+    folder, _ = rushed(tmp_path, *BRIEF, "--policies", "continuous", "--prompts", str(prompts))
+    prompts.write_text('{"prompt": "two"}')
+    again = headway("rush", "--like", str(folder), "--out", str(tmp_path / "again"), cwd=tmp_path)
+    assert "inputs prompts:" in again.stdout
+
+
 def test_a_timeout_cancels_in_the_queue_and_in_the_seat(tmp_path: Path) -> None:
     folder, _ = rushed(
         tmp_path,
