@@ -21,7 +21,7 @@ from protocol.clock import (
     quiet_collector,
     tighten_timers,
 )
-from protocol.messages import ChatTurn, Message, encode
+from protocol.messages import ChatTurn, Message
 from protocol.process import StopRequest
 from protocol.records import ClientRecord, RecordWriter, RequestRecord
 from protocol.roundtrip import clock_record, measure_offset
@@ -193,7 +193,7 @@ class Client:
 
     def _encoded(self, submit: m.Submit) -> bytes | None:
         try:
-            return encode(submit, self.settings.run)
+            return self.line.encoded(submit)
         except ValueError:
             return None
 

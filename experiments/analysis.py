@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.statistics import Spread, spread
 from protocol.clock import MS, seconds
+from protocol.messages import ENDS
 from protocol.records import (
     CellRecord,
     ClientRecord,
@@ -107,50 +108,77 @@ def by_cell(records: Iterable[Any]) -> dict[str, CellRecords]:
 def summarise(name: str, cell: CellRecords) -> CellSummary:
     """The figures of one cell. A request that its client could not account for, because the client died, counts by
     what the router saw of it."""
-    plan = dict(cell.clients[0].plan) if cell.clients else {}
-    labels = dict(cell.router.labels) if cell.router else {}
     sent = [r for r in cell.requests if r.sent is not None or r.received is not None]
     done = [r for r in sent if r.end == "completed"]
+    return CellSummary(
+        **_identity(name, cell),
+        **_counts(cell, sent),
+        **_latencies(sent, done),
+        **_served(cell, sent, done),
+        **_vitals(cell),
+    )
+
+
+def _identity(name: str, cell: CellRecords) -> dict[str, Any]:
+    """What was measured: from the router's head line and the clients' plan."""
+    plan = cell.clients[0].plan if cell.clients else {}
+    labels = cell.router.labels if cell.router else {}
+    return {
+        "label": labels.get("label", name),
+        "policy": cell.router.policy if cell.router else "unknown",
+        "params": dict(cell.router.params) if cell.router else {},
+        "rate": plan.get("rate", labels.get("rate")),
+        "load": labels.get("load"),
+        "seed": plan.get("seed", labels.get("seed")),
+    }
+
+
+def _counts(cell: CellRecords, sent: Sequence[RequestRecord]) -> dict[str, Any]:
+    """Every request offered, and what became of it."""
+    labels = cell.router.labels if cell.router else {}
     offered = cell.clients[0].requests if cell.clients else labels.get("requests", len(cell.requests))
     ends = [r.end or "unfinished" for r in sent]
+    late = [r for r in sent if r.sent is not None and r.intended is not None and r.sent - r.intended > LATE_NS]
+    counts = {"requests": offered, "sent": len(sent), "unsent": offered - len(sent), "late": len(late)}
+    return counts | {end: ends.count(end) for end in ENDS}
+
+
+def _latencies(sent: Sequence[RequestRecord], done: Sequence[RequestRecord]) -> dict[str, Any]:
+    """Durations by the clock of one process each; of completed requests, but for the lag of sending."""
+    return {
+        "ttft": _between(done, "intended", "first_received"),
+        "writing": _between(done, "first_received", "last_received"),
+        "reply": _between(done, "intended", "last_received"),
+        "queue_wait": _between(done, "received", "admitted"),
+        "service": _between(done, "admitted", "ended"),
+        "tpot": spread([per_token for r in done if (per_token := tpot(r)) is not None]),
+        "gap": spread([gap for r in done for gap in gaps(r)]),
+        "send_lag": _between(sent, "intended", "sent"),
+    }
+
+
+def _served(cell: CellRecords, sent: Sequence[RequestRecord], done: Sequence[RequestRecord]) -> dict[str, Any]:
+    """What the worker did for them, and how fast."""
     tokens = sum(len(r.tokens or ()) for r in sent)
-    offsets = [seconds(abs(clock.offset)) for clock in cell.clocks]
-    return CellSummary(
-        label=labels.get("label", name),
-        policy=cell.router.policy if cell.router else "unknown",
-        params=dict(cell.router.params) if cell.router else {},
-        rate=plan.get("rate", labels.get("rate")),
-        load=labels.get("load"),
-        seed=plan.get("seed", labels.get("seed")),
-        requests=offered,
-        sent=len(sent),
-        unsent=offered - len(sent),
-        late=sum(r.sent - r.intended > LATE_NS for r in sent if r.sent is not None and r.intended is not None),
-        completed=ends.count("completed"),
-        rejected=ends.count("rejected"),
-        failed=ends.count("failed"),
-        cancelled=ends.count("cancelled"),
-        unfinished=ends.count("unfinished"),
-        ttft=_between(done, "intended", "first_received"),
-        writing=_between(done, "first_received", "last_received"),
-        reply=_between(done, "intended", "last_received"),
-        queue_wait=_between(done, "received", "admitted"),
-        tpot=spread([per_token for r in done if (per_token := tpot(r)) is not None]),
-        gap=spread([gap for r in done for gap in gaps(r)]),
-        send_lag=_between(sent, "intended", "sent"),
-        service=_between(done, "admitted", "ended"),
-        done_s=_done(cell, done),
-        tokens=tokens,
-        tokens_per_s=_served(cell, sent, tokens),
-        prompt_tokens=sum(step.prompt_tokens for step in cell.steps) if cell.steps else None,
-        departures=departures(sent) if cell.router and cell.router.policy == "static" else None,
-        peak_seats=max((step.in_flight for step in cell.steps), default=None),
-        peak_memory_bytes=cell.worker.peak_memory_bytes if cell.worker else None,
-        swap_bytes=cell.worker.swap_bytes if cell.worker else None,
-        clock_bound_s=max((seconds(clock.bound) for clock in cell.clocks), default=None),
-        clock_offset_s=max(offsets, default=None),
-        order_violations=sum(violates_order(r, clock_slack(cell.clocks)) for r in cell.requests),
-    )
+    return {
+        "done_s": _done(cell, done),
+        "tokens": tokens,
+        "tokens_per_s": _tokens_per_s(cell, sent, tokens),
+        "prompt_tokens": sum(step.prompt_tokens for step in cell.steps) if cell.steps else None,
+        "departures": departures(sent) if cell.router and cell.router.policy == "static" else None,
+        "peak_seats": max((step.in_flight for step in cell.steps), default=None),
+    }
+
+
+def _vitals(cell: CellRecords) -> dict[str, Any]:
+    """The state of the machine and of the clocks."""
+    return {
+        "peak_memory_bytes": cell.worker.peak_memory_bytes if cell.worker else None,
+        "swap_bytes": cell.worker.swap_bytes if cell.worker else None,
+        "clock_bound_s": max((seconds(clock.bound) for clock in cell.clocks), default=None),
+        "clock_offset_s": max((seconds(abs(clock.offset)) for clock in cell.clocks), default=None),
+        "order_violations": sum(violates_order(r, clock_slack(cell.clocks)) for r in cell.requests),
+    }
 
 
 def tpot(request: RequestRecord) -> float | None:
@@ -198,7 +226,7 @@ def _done(cell: CellRecords, done: Sequence[RequestRecord]) -> float | None:
     return seconds(max(lasts) - min(zeros)) if zeros and lasts else None
 
 
-def _served(cell: CellRecords, sent: Sequence[RequestRecord], tokens: int) -> float | None:
+def _tokens_per_s(cell: CellRecords, sent: Sequence[RequestRecord], tokens: int) -> float | None:
     """Tokens a second from the first intended arrival to the last token received."""
     begins = [time for client in cell.clients for time in client.intended]
     begins += [r.intended for r in sent if r.intended is not None]

@@ -7,7 +7,7 @@ import click
 COMMANDS = {
     "rush": ("experiments.rush_cli", "rush", "Replay one seeded crowd under several admission policies."),
     "analyse": ("experiments.analyse_cli", "analyse_command", "Rebuild a run's summary.json from its records."),
-    "fetch": ("experiments.fetch_cli", "fetch", "Fetch the embedded model, once."),
+    "fetch": ("experiments.fetch_cli", "fetch", "Fetch a model, once; the embedded one by default."),
     "router": ("router.cli", "router", "One role alone: the queue and the policy."),
     "worker": ("worker.cli", "worker", "One role alone: the model and the batching loop."),
     "clients": ("clients.cli", "clients", "One role alone: a client that sends requests."),

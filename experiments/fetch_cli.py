@@ -1,4 +1,4 @@
-"""`headway fetch`: the embedded model, once."""
+"""`headway fetch`: a model, once."""
 
 import click
 
@@ -6,10 +6,12 @@ from worker import models
 
 
 @click.command()
-def fetch() -> None:
-    """Fetch the embedded model into the cache, unless it is there already."""
+@click.argument("model", default=models.EMBEDDED)
+def fetch(model: str) -> None:
+    """Fetch MODEL, the embedded one or one named by its hub id, unless it is here already."""
     try:
-        folder = models.fetch(models.EMBEDDED)
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from None
-    click.echo(f"The embedded model is in {folder}")
+        models.check(model)
+        folder = models.fetch(model)
+    except (ValueError, RuntimeError) as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(f"The model is in {folder}")

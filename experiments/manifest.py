@@ -63,12 +63,10 @@ def first_manifest(settings: RushSettings, run: str) -> dict[str, Any]:
         "complete": False,
         "reason": "still running, or ended without a word",
         "settings": asdict(settings),
-        "inputs": {
-            name: _digest(path) for name, path in (("prompts", settings.prompts), ("profile", settings.profile))
-        },
+        "inputs": {"prompts": _digest(settings.prompts), "profile": _digest(settings.profile)},
         "versions": versions(),
         "machine": machine(),
-        "clock": {"name": "time.monotonic_ns", "resolution_s": _clock_resolution()},
+        "clock": {"name": "time.monotonic_ns", "resolution_s": time.get_clock_info("monotonic").resolution},
         "worker": {},
         "calibration": None,
         "cells": [],
@@ -81,10 +79,6 @@ def _digest(path: str | None) -> str | None:
     if path is None or not Path(path).is_file():
         return None
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-def _clock_resolution() -> float:
-    return time.get_clock_info("monotonic").resolution
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

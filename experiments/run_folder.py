@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,22 +95,32 @@ def analyse(folder: Path) -> Summary:
 
 
 def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summary:
-    """The summary of a run. Without a manifest (roles started by hand) every cell counts, and is complete when each
-    request was sent and ended."""
+    """The summary of a run, from its manifest (none: roles started by hand) and its cells."""
     figures = {name: summarise(name, cells[name]) for name in sorted(cells)}
     drift_of = manifest.get("drift")
     special = {"calibration", drift_of["repeat"] if drift_of else None}
     shown = [cell for name, cell in figures.items() if name not in special]
-    whole = bool(shown) and all(0 < cell.requests == cell.sent and not cell.unfinished for cell in shown)
+    reason = manifest.get("reason") or _missing(shown)
     return Summary(
         schema=SCHEMA,
         experiment=manifest.get("experiment", "by-hand"),
-        complete=manifest.get("complete", whole),
-        reason=manifest.get("reason"),
+        complete=reason is None,
+        reason=reason,
         cells=shown,
         calibration=figures.get("calibration"),
         drift=_drift(figures, drift_of) if drift_of else None,
     )
+
+
+def _missing(cells: Sequence[CellSummary]) -> str | None:
+    """Why these cells are no whole measurement: requests that were never sent, or that nothing became of."""
+    counts = {
+        "never sent": sum(cell.unsent for cell in cells),
+        "failed": sum(cell.failed for cell in cells),
+        "unfinished": sum(cell.unfinished for cell in cells),
+    }
+    said = [f"{count} requests {what}" for what, count in counts.items() if count]
+    return ", ".join(said) or (None if any(cell.requests for cell in cells) else "nothing was measured")
 
 
 def _drift(figures: Mapping[str, CellSummary], names: Mapping[str, str]) -> dict[str, Any] | None:

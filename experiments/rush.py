@@ -56,13 +56,7 @@ class Rush:
                 self.interrupted = isinstance(failure, Interrupted)
                 self.manifest["reason"] = str(failure)
         self._keep()
-        summary = analyse(self.folder)
-        unsent = sum(cell.unsent for cell in summary.cells)
-        if summary.complete and unsent:
-            self.manifest |= {"complete": False, "reason": f"{unsent} requests could not be sent"}
-            self._keep()
-            summary = analyse(self.folder)
-        return summary
+        return analyse(self.folder)
 
     def _measure(self, crew: Crew) -> None:
         capacity = self.calibration["replies_per_s"] if self.calibration else None

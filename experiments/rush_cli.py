@@ -1,5 +1,6 @@
 """`headway rush`: checks what was asked before anything starts, runs it, and shows the tables."""
 
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -128,12 +129,17 @@ def rush(like: Path | None, out: Path, dry_run: bool, study: bool, **options: An
 
 
 def _run(settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None) -> int:
-    """The exit status: 0 for a complete run, 1 for an incomplete one, 130 for one that was interrupted."""
+    """The exit status: 0 for a complete run, 1 for an incomplete one, 130 for one that was interrupted, 2 when the
+    model cannot be had. It is fetched in a process of its own: that takes the libraries that only a worker loads."""
     from experiments.rush import Rush
     from experiments.study_tables import print_study
     from experiments.tables import print_tables
     from protocol.process import StopRequest
 
+    if settings.engine == "mlx" and not models.cached(settings.model):
+        fetched = subprocess.run([sys.executable, "-m", "experiments", "fetch", settings.model], check=False)
+        if fetched.returncode:
+            return fetched.returncode
     try:
         folder = create(out, "rush")
     except RunFolderError as error:
@@ -184,6 +190,8 @@ def known_reply_s(settings: RushSettings) -> float | None:
 def settings_from(options: dict[str, Any]) -> RushSettings:
     """The settings of a command line. Raises ValueError in one line."""
     quick = options["quick"]
+    if options["arrivals"] == "at-once" and options["rates"] != AUTO:
+        raise ValueError("--arrivals at-once has no rate: leave out --rates")
     on_cpu = options["engine"] == "mlx" and models.device() == "cpu"
     tokens = plan.QUICK_TOKENS if quick else plan.CPU_TOKENS if on_cpu else plan.TOKENS
     named = options["policy"] or named_policies(options["policies"], options["seats"])

@@ -19,7 +19,6 @@ from protocol.wire import fresh_instance, ipc_folder
 
 LOOK_EVERY_S = 0.1
 FAREWELL_S = 1.2
-FAILURES_ARRIVE_S = 0.5
 SILENCE_S = 4.0
 LAST_LINES = 5
 
@@ -41,7 +40,6 @@ class Role:
     name: str
     process: "subprocess.Popen[bytes]"
     log: Path
-    ended: bool = False
 
     @property
     def status(self) -> int | None:
@@ -188,8 +186,8 @@ class Watch:
         return events
 
     def _lost(self, event: Mapping[str, Any]) -> None:
-        """Let the failures that the router has just told the clients arrive, then end the cell."""
-        _wait([*self.crowd, self.router], FAILURES_ARRIVE_S)
+        """End the cell; every client hears from the router what became of its requests."""
+        self._end_as_failed()
         who = "the worker" if event["event"] == "worker_lost" else f"client {event['index']}"
         raise CellFailed(f"{who} was lost: {event['detail']}")
 
@@ -205,20 +203,29 @@ class Watch:
         status = role.status or 0
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         words = role.last_words()
-        if role is self.crew.worker and self._open:
-            self._await_failures()
-        elif role is self.router:
-            _wait(self.crowd, SILENCE_S)
+        if role is self.crew.worker:
+            self._await_loss()
+        self._end_as_failed()
         raise CellFailed(f"{role.name} {how}{': ' + words if words else ''}")
 
-    def _await_failures(self) -> None:
-        """The router finds out that the worker is gone, by its silence at the latest, and fails what it had."""
+    def _await_loss(self) -> None:
+        """The router finds out by itself that the worker is gone, and says so in the ends of its requests."""
         deadline = now() + round(SILENCE_S * SECOND)
-        while now() < deadline and self._open and self.router.status is None:
+        while now() < deadline and self._open and not self.crew.stop.requested:
             try:
                 self._events()
             except CellFailed:
                 return
+
+    def _end_as_failed(self) -> None:
+        """A stopping router fails what it has and tells the clients, which leave by themselves; where there is no
+        router they find out by its silence. An impatient user ends the wait."""
+        alone = self.router.status is not None
+        if not alone:
+            self.router.process.send_signal(signal.SIGTERM)
+        deadline = now() + round((SILENCE_S if alone else FAREWELL_S) * SECOND)
+        while any(r.status is None for r in self.crowd) and now() < deadline and not self.crew.stop.requested:
+            _wait(self.crowd, LOOK_EVERY_S)
 
 
 def _in_order(roles: Sequence[Role]) -> list[list[Role]]:

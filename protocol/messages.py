@@ -26,7 +26,6 @@ from protocol.fields import (
 )
 
 VERSION = 1
-MAX_BYTES = 64 * 2**20
 MAX_PROMPT_TOKENS = 2**20
 MAX_REPLY_TOKENS = 2**20
 MAX_TOKEN_ID = 2**31 - 1
@@ -310,23 +309,14 @@ def _plain(value: Any) -> Any:
 
 
 def encode(message: Message, run: str) -> bytes:
-    """A message of the run `run` as bytes. Raises ValueError when it would be larger than a peer takes."""
+    """A message of the run `run` as bytes."""
     data: bytes = msgpack.packb([VERSION, _TAG_OF[type(message)], run, *_plain(message)], default=_plain)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"a {_TAG_OF[type(message)]} of {len(data)} bytes is over the limit of {MAX_BYTES}")
     return data
 
 
-def fits(admit: Admit) -> bool:
-    """Whether an admission fits one message, judged without encoding it: a token takes five bytes at most."""
-    return sum(5 * len(request.tokens) + 4096 for request in admit.requests) < MAX_BYTES
-
-
-def decode(data: bytes, run: str | None) -> tuple[str, Message]:
-    """The run id and the message in `data`. Raises `BadMessage`, and nothing else, on whatever a peer may send.
-
-    `run` is the only run id taken; None takes any.
-    """
+def decode(data: bytes, run: str) -> Message:
+    """The message in `data`, which must be of the run `run`. Raises `BadMessage`, and nothing else, on whatever a peer
+    may send."""
     try:
         raw = msgpack.unpackb(data, strict_map_key=True, max_ext_len=0)
     except Exception as error:
@@ -337,10 +327,10 @@ def decode(data: bytes, run: str | None) -> tuple[str, Message]:
     check = _CHECKS.get(tag) if type(tag) is str else None
     if check is None or type(sent_run) is not str or len(sent_run) > 128:
         raise BadMessage("an unknown kind of message")
-    if run is not None and sent_run != run:
+    if sent_run != run:
         raise BadMessage(f"a message of another run ({sent_run[:40]})")
     message: Message = check(values)
-    return sent_run, message
+    return message
 
 
 def readable_id(data: bytes) -> int | None:

@@ -72,7 +72,6 @@ class CellRecord:
 
     cell: str
     steps: int
-    peak_seats: int
     peak_memory_bytes: int | None
     swap_bytes: int | None
     resident_bytes: int | None

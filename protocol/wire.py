@@ -16,8 +16,9 @@ import zmq
 
 from protocol.clock import SECOND
 from protocol.fields import BadMessage
-from protocol.messages import MAX_BYTES, Message, decode, encode
+from protocol.messages import Message, decode, encode
 
+MAX_BYTES = 64 * 2**20
 HIGH_WATER = 10_000
 LINGER_MS = 1_000
 RECONNECT_MS = 100
@@ -80,9 +81,17 @@ class Dealer:
     run: str
     bad: int = 0
 
+    def encoded(self, message: Message) -> bytes:
+        """A message for `send_encoded`. Raises ValueError when it is larger than a router takes: sent all the same, it
+        would cost the line."""
+        data = encode(message, self.run)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"a {type(message).__name__} of {len(data)} bytes is over the limit of {MAX_BYTES}")
+        return data
+
     def send(self, message: Message) -> None:
-        """Raises PeerSlow when no router is there or it takes nothing more."""
-        self.send_encoded(encode(message, self.run))
+        """Raises PeerSlow when no router is there or it takes nothing more, ValueError as `encoded` does."""
+        self.send_encoded(self.encoded(message))
 
     def send_encoded(self, data: bytes) -> None:
         """Like `send`, for a message encoded beforehand."""
@@ -99,7 +108,7 @@ class Dealer:
             except zmq.Again:
                 return None
             try:
-                return decode(data, self.run)[1]
+                return decode(data, self.run)
             except BadMessage:
                 self.bad += 1
 

@@ -24,7 +24,7 @@ class ClientPeer:
 
 @dataclass(slots=True)
 class WorkerPeer:
-    """The worker process: when it was last heard, its step counter, and what it said once READY."""
+    """The worker process: when it was last heard, and what it said once READY."""
 
     identity: bytes
     instance: str
@@ -69,10 +69,6 @@ class Assembly:
     def requests(self) -> int:
         """How many requests the clients will send, all together."""
         return sum(peer.ready.requests for peer in self.clients.values() if peer.ready is not None)
-
-    @property
-    def warm(self) -> bool:
-        return self.worker is not None and self.worker.ready is not None and self.worker.ready.warm
 
     @property
     def worker_facts(self) -> dict[str, Any]:

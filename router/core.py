@@ -195,13 +195,16 @@ class Core:
         for id in ids:
             passage = self._waiting.get(id) or self._running.get(id)
             if passage is not None and passage.client == client:
-                actions += self._cancel(now, passage, detail)
+                actions += self._let_go(now, passage, "cancelled", detail)
         return actions + self._ask(now)
 
-    def client_gone(self, now: int, client: Client, detail: str) -> list[Action]:
-        """A client vanished or cannot be served: everything of it is cancelled."""
-        mine = [p.id for p in (*self.waiting, *self.running) if p.client == client]
-        return self.cancelled(now, client, mine, detail)
+    def client_left(self, now: int, client: Client) -> list[Action]:
+        """A client said goodbye: what it still had here is cancelled."""
+        return self._drop(now, client, "cancelled", "its client left")
+
+    def client_lost(self, now: int, client: Client, detail: str) -> list[Action]:
+        """A client vanished or cannot be served: everything of it fails."""
+        return self._drop(now, client, "failed", detail)
 
     def worker_came(self, now: int, context: int) -> list[Action]:
         """A worker is ready for requests."""
@@ -222,13 +225,17 @@ class Core:
                 actions += self._end(now, passage, "failed", detail)
         return actions + self._ask(now)
 
+    def closing(self, now: int, detail: str) -> list[Action]:
+        """The router stops: whatever is still here fails."""
+        return self.failed(now, [*self._running, *self._waiting], detail)
+
     def woken(self, now: int) -> list[Action]:
         """The time `wake_at` has come."""
         actions = []
         while self._expiries and self._expiries[0].at <= now:
             expiry = heapq.heappop(self._expiries)
             if expiry.passage.ended is None:
-                actions += self._cancel(now, expiry.passage, f"timed out after {self.timeout:g} s")
+                actions += self._let_go(now, expiry.passage, "cancelled", f"timed out after {self.timeout:g} s")
         return actions + self._ask(now)
 
     # --- how ---
@@ -291,12 +298,18 @@ class Core:
         self.completed += 1
         return [self._close(now, passage, "completed", None, finish)]
 
-    def _cancel(self, now: int, passage: Passage, detail: str) -> list[Action]:
+    def _drop(self, now: int, client: Client, end: str, detail: str) -> list[Action]:
+        actions = []
+        for passage in [p for p in (*self.waiting, *self.running) if p.client == client]:
+            actions += self._let_go(now, passage, end, detail)
+        return actions + self._ask(now)
+
+    def _let_go(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
         """Out of the queue at once; out of its seat when the worker says so, one step later."""
         if self._waiting.pop(passage.id, None) is not None:
-            return self._end(now, passage, "cancelled", detail)
-        let_go: list[Action] = [] if passage.ended is not None else [ToWorker(Cancel((passage.id,)))]
-        return let_go + self._end(now, passage, "cancelled", detail)
+            return self._end(now, passage, end, detail)
+        stop: list[Action] = [] if passage.ended is not None else [ToWorker(Cancel((passage.id,)))]
+        return stop + self._end(now, passage, end, detail)
 
     def _end(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
         """Tell the client and the records, unless they know of an end already."""

@@ -21,7 +21,7 @@ from protocol.clock import (
     tighten_timers,
 )
 from protocol.fields import BadMessage
-from protocol.messages import Message, decode, fits, readable_id
+from protocol.messages import Message, decode, readable_id
 from protocol.process import StopRequest
 from protocol.records import RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
@@ -119,7 +119,7 @@ class RouterLoop:
                 return
             peer, data = got
             try:
-                _, message = decode(data, self.settings.run)
+                message = decode(data, self.settings.run)
             except BadMessage as error:
                 self._bad(box, peer, data, str(error))
                 continue
@@ -134,7 +134,8 @@ class RouterLoop:
             self._lose_client(client, "sent too many bad messages")
 
     def _close(self) -> int:
-        reason = "stopped" if self.stop.requested else self.failure or "the cell is done"
+        reason = "the router was stopped" if self.stop.requested else self.failure or "the cell is done"
+        self._act(self.core.closing(now(), reason))
         for peer in [*self.peers.clients]:
             self._send(self.front, peer, m.Bye(reason))
         self._dismiss_worker(reason)
@@ -185,7 +186,7 @@ class RouterLoop:
                 self._prepare()
             case m.Bye():
                 client.done = True
-                self._act(self.core.client_gone(at, client.identity, "its client left"))
+                self._act(self.core.client_left(at, client.identity))
             case m.Beat():
                 pass
             case _:
@@ -249,6 +250,8 @@ class RouterLoop:
             self._send(self.front, identity, m.Tokenized(question.batch, answer.prompts, answer.error))
 
     def _greet_worker(self, identity: bytes, hello: m.Hello, at: int) -> None:
+        if self.dismissed:
+            return  # it has said goodbye already, and looks for the next router
         refusal = self.peers.refusal(hello, False) if hello.role == "worker" else "not a worker"
         if refusal is not None:
             self._send(self.back, identity, m.Refused(refusal))
@@ -332,7 +335,7 @@ class RouterLoop:
         del self.peers.clients[client.identity]
         self.peers.lost += 1
         self._say("client_lost", index=client.hello.index, detail=detail)
-        self._act(self.core.client_gone(now(), client.identity, f"client {client.hello.index} {detail}"))
+        self._act(self.core.client_lost(now(), client.identity, f"client {client.hello.index} {detail}"))
 
     def _lose_worker(self, detail: str, at: int) -> None:
         self.peers.worker = None
@@ -352,20 +355,11 @@ class RouterLoop:
             if isinstance(action, ToClient):
                 self._send(self.front, action.client, action.message)
             elif isinstance(action, ToWorker):
-                self._to_worker(action.message)
+                if self.peers.worker is not None:
+                    self._send(self.back, self.peers.worker.identity, action.message)
             elif isinstance(action, Write):
                 self.records.write(action.record)
         self.acting = False
-
-    def _to_worker(self, message: m.Admit | m.Cancel) -> None:
-        worker = self.peers.worker
-        if worker is None:
-            return
-        if isinstance(message, m.Admit) and not fits(message):
-            ids = [request.id for request in message.requests]
-            self._act(self.core.failed(now(), ids, "the prompts admitted together are too large for one message"))
-            return
-        self._send(self.back, worker.identity, message)
 
     def _send(self, box: Mailbox, peer: bytes, message: Message) -> None:
         try:

@@ -96,7 +96,6 @@ class Stint:
     services: dict[int, Service] = field(default_factory=dict)
     removed: list[Row] = field(default_factory=list)
     steps: int = 0
-    peak_seats: int = 0
 
 
 class WorkerLoop:
@@ -208,9 +207,7 @@ class WorkerLoop:
         self.engine.remove(list(stint.services))
         swapped = max(0, psutil.swap_memory().used - stint.swap_before)
         peak, facts = self.engine.peak_memory(), self.engine.facts
-        self.records.write(
-            CellRecord(stint.cell, stint.steps, stint.peak_seats, peak, swapped, resident_bytes(), facts)
-        )
+        self.records.write(CellRecord(stint.cell, stint.steps, peak, swapped, resident_bytes(), facts))
 
     def _keep_clock(self, stint: Stint, when: str) -> None:
         offset = measure_offset(self.line, self._take)
@@ -236,7 +233,6 @@ class WorkerLoop:
         started = now()
         for request in admit.requests:
             stint.services[request.id] = Service(request.id, len(request.tokens), started)
-        stint.peak_seats = max(stint.peak_seats, self.engine.in_flight)
 
     def _remove(self, stint: Stint, ids: tuple[int, ...]) -> None:
         """Out of the engine now; the next step message says so, and the seats are free."""

@@ -13,7 +13,6 @@ from worker import gguf
 from worker.blas import Blas, preload
 
 EMBEDDED = gguf.NAME
-DTYPES = ("auto", "native", "float32")
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _CUDA_BACKENDS = ("mlx-cuda-12", "mlx-cuda-13")
@@ -121,24 +120,19 @@ def context_length(config: Mapping[str, Any]) -> int:
 # --- with MLX ------------------------------------------------------------------------------------------------
 
 
-def load(
-    name: str = EMBEDDED, chat_template_args: Mapping[str, Any] | None = None, *, dtype: str = "auto"
-) -> LoadedModel:
+def load(name: str = EMBEDDED, chat_template_args: Mapping[str, Any] | None = None) -> LoadedModel:
     """Load a model, the right BLAS first; the embedded one is fetched if it is not in the cache.
 
-    `dtype` is "native" (the weights as they are stored), "float32" (dequantized), or "auto": native on Metal and
-    CUDA, float32 on a CPU, whose other types are slow. `chat_template_args` are added to the template's
-    arguments, which switch thinking off by default. Raises ValueError for a name or model that cannot be taken
-    and RuntimeError when a download fails.
+    Weights stay as they are stored on Metal and CUDA; on a CPU, whose other types are slow, they become float32.
+    `chat_template_args` are added to the template's arguments, which switch thinking off by default. Raises
+    ValueError for a name or model that cannot be taken and RuntimeError when a download fails.
     """
     check(name)
-    if dtype not in DTYPES:
-        raise ValueError(f"there is no dtype {dtype!r}: give one of {', '.join(DTYPES)}")
     blas = preload(device())
     folder = fetch(name)
     network, tokenizer, config = _loaded(name, folder)
     running_on = _running_device()
-    if dtype == "float32" or (dtype == "auto" and running_on == "cpu"):
+    if running_on == "cpu":
         network = _in_float32(network)
     return LoadedModel(
         name=name,

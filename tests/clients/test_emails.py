@@ -21,7 +21,7 @@ def test_each_is_40_to_70_tokens_of_the_embedded_model() -> None:
     from worker import models
     from worker.mlx_engine import MLXEngine
 
-    engine = MLXEngine(models.load(dtype="native"), seats=1, prefill_step=512, prefill_batch=1)
+    engine = MLXEngine(models.load(), seats=1, prefill_step=512, prefill_batch=1)
     try:
         lengths = [len(tokens) for tokens in engine.tokenize([prompt.turns for prompt in emails(72)])]
     finally:

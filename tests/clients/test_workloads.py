@@ -223,4 +223,4 @@ def test_a_good_line_is_taken_and_goes_over_the_wire(text: str, options: dict[st
         priority=prompt.priority,
         deadline=prompt.deadline_s,
     )
-    assert decode(encode(submit, "run"), "run") == ("run", submit)
+    assert decode(encode(submit, "run"), "run") == submit

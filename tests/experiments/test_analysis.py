@@ -89,7 +89,7 @@ def test_every_figure_of_a_small_cell() -> None:
         passed(1, 2.01, 4.01, 8.01, "completed", departure=1, finish="length"),
         StepRecord(CELL, at(1), at(2), 0, 1, 59, 0, 1, 60),
         StepRecord(CELL, at(2), at(3), 1, 1, 61, 1, 2, 61),
-        CellRecord(CELL, 2, 2, 1_000, 7, 500, {}),
+        CellRecord(CELL, 2, 1_000, 7, 500, {}),
     )
     assert cell == CellSummary(
         label="static at 4/s",

@@ -30,6 +30,7 @@ MISTAKES = {
     "seed": (("--seed", "9" * 30), "--seed"),
     "queue": (("--queue", "9" * 30), "--queue"),
     "like and more": (("--like", "empty", "--requests", "4"), "leave out --"),
+    "rates at once": (("--arrivals", "at-once", "--rates", "2"), "leave out --rates"),
     "out": (("--out", "a-file/runs"), "cannot be written"),
     "prompts missing": (("--prompts", "nowhere.jsonl"), "nowhere.jsonl"),
     "prompts line": (("--prompts", "bad.jsonl"), "line 2"),

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 import orjson
 import psutil
 import pytest
+import zmq
 
-from protocol.wire import ipc_folder
+from protocol.messages import Bye, Hello, Message, Welcome
+from protocol.wire import Dealer, dealer, ipc_folder
 from tests.experiments.commands import headway, requests, started, summary, until
 
 PACED = ("--engine", "paced")
@@ -119,6 +121,33 @@ def test_a_router_outlives_a_killed_client_and_ends_with_the_others(tmp_path: Pa
         assert router.wait(10) == 1
     assert said(lines, "ended")[0]["lost_clients"] == 1
     assert sum(record.end == "completed" for record in requests(tmp_path / "records")) >= 8
+
+
+def test_a_router_that_leaves_does_not_welcome_its_worker_again(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """The worker says goodbye and looks for the next router at the same endpoint, all in one breath."""
+    front, back = ends
+    with started("router", "--front", front, "--back", back, cwd=tmp_path) as router, zmq.Context() as context:
+        client, worker = dealer(context, front, "run"), dealer(context, back, "run")
+        try:
+            said_by_router(worker, Hello("worker", "w"), Welcome)
+            said_by_router(client, Hello("client", "c"), Welcome)
+            said_by_router(worker, None, Bye, then=lambda: client.send(Bye()))
+            worker.send(Bye())
+            worker.send(Hello("worker", "w"))
+            assert router.wait(5) == 0
+            assert not [message for message in iter(worker.receive, None) if isinstance(message, Welcome)]
+        finally:
+            client.close()
+            worker.close()
+
+
+def said_by_router(line: Dealer, word: Message | None, kind: type, then: Callable[[], None] = lambda: None) -> None:
+    """Say `word` once the line is up, do `then`, and wait for an answer of this kind."""
+    until(lambda: line.connected, "a router")
+    if word is not None:
+        line.send(word)
+    then()
+    until(lambda: isinstance(line.receive(), kind), f"a {kind.__name__}")
 
 
 def test_a_second_run_into_the_same_records_is_refused(tmp_path: Path, ends: tuple[str, str]) -> None:

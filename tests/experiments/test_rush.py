@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from clients.arrivals import ArrivalPlan, arrival_times
+from protocol.records import CellRecord, read
 from tests.experiments.commands import headway, requests, run_folder, summary
 
 FIELDS = """
@@ -222,6 +223,13 @@ def test_like_repeats_a_run_and_analyse_rebuilds_it(tmp_path: Path) -> None:
     (folder / "manifest.json").write_bytes(orjson.dumps(manifest))
     other = headway("rush", "--like", str(folder), "--out", str(tmp_path / "other"), cwd=tmp_path)
     assert "versions mlx: '0.1' then" in other.stdout
+
+
+def test_the_worker_accounts_for_every_cell_once(tmp_path: Path) -> None:
+    """A second account, of a worker that met the leaving router again, would say nothing was in memory."""
+    folder, _ = rushed(tmp_path, *BRIEF)
+    accounts = [record.cell for record in read(folder / "worker.msgpack") if isinstance(record, CellRecord)]
+    assert sorted(accounts) == sorted(orjson.loads((folder / "manifest.json").read_bytes())["cells"] + ["c04-drift"])
 
 
 def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:

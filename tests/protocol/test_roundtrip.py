@@ -25,7 +25,7 @@ def serve(box: Mailbox, answer: Answer, stop: threading.Event) -> None:
         box.wait(20)
         while (got := box.receive()) is not None:
             peer, data = got
-            message = decode(data, RUN)[1]
+            message = decode(data, RUN)
             assert isinstance(message, Ping)
             answer(box, peer, message)
 

@@ -70,15 +70,13 @@ def test_ready_means_every_expected_client() -> None:
     assert peers.prompt_lengths == (7, 60, 61)
 
 
-def test_a_worker_is_warm_when_it_says_so() -> None:
+def test_what_a_worker_is_made_of_is_known_once_it_says_so() -> None:
     peers = Assembly(1)
-    assert not peers.warm
+    assert peers.worker_facts == {}
     peers.worker = WorkerPeer(b"w", "first", 0)
-    assert (peers.warm, peers.worker_facts) == (False, {})
+    assert peers.worker_facts == {}
     peers.worker.ready = WorkerReady(100, False, {"model": "small"})
-    assert (peers.warm, peers.worker_facts) == (False, {"model": "small"})
-    peers.worker.ready = WorkerReady(100, True, {"model": "small"})
-    assert peers.warm
+    assert peers.worker_facts == {"model": "small"}
 
 
 def test_the_cell_is_finished_when_everyone_left_or_was_lost() -> None:

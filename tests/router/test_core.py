@@ -179,15 +179,35 @@ def test_a_vanished_client_takes_its_own_requests_along() -> None:
     core = made("one")
     for id, client in enumerate((ANN, BOB, ANN)):
         core.submitted(id, client, ask(id))
-    assert core.client_gone(9, ANN, "client 0 is gone") == [
-        over(ANN, 2, "cancelled", "client 0 is gone"),
-        kept(2, 2, 9, "cancelled", detail="client 0 is gone"),
+    assert core.client_lost(9, ANN, "client 0 is gone") == [
+        over(ANN, 2, "failed", "client 0 is gone"),
+        kept(2, 2, 9, "failed", detail="client 0 is gone"),
         ToWorker(Cancel((0,))),
-        over(ANN, 0, "cancelled", "client 0 is gone"),
-        kept(0, 0, 9, "cancelled", admitted=0, departure=0, detail="client 0 is gone"),
+        over(ANN, 0, "failed", "client 0 is gone"),
+        kept(0, 0, 9, "failed", admitted=0, departure=0, detail="client 0 is gone"),
     ]
-    assert core.client_gone(10, ANN, "client 0 is gone") == []
+    assert core.client_lost(10, ANN, "client 0 is gone") == []
     assert core.open_for(BOB) == 1
+
+
+def test_a_client_that_leaves_wants_nothing_more() -> None:
+    core = made("one")
+    core.submitted(0, ANN, ask(0))
+    assert core.client_left(5, ANN) == [
+        ToWorker(Cancel((0,))),
+        over(ANN, 0, "cancelled", "its client left"),
+        kept(0, 0, 5, "cancelled", admitted=0, departure=0, detail="its client left"),
+    ]
+
+
+def test_a_router_that_stops_fails_whoever_is_still_here() -> None:
+    core = made("one")
+    core.submitted(0, ANN, ask(0))
+    core.submitted(1, BOB, ask(1))
+    ends = [action.message for action in core.closing(7, "stopped") if isinstance(action, ToClient)]
+    assert ends == [Ended(0, "failed", "stopped"), Ended(1, "failed", "stopped")]
+    assert (core.open_for(ANN), core.open_for(BOB)) == (0, 0)
+    assert core.closing(8, "stopped") == []
 
 
 def test_a_dead_worker_fails_everyone_once() -> None:
@@ -356,4 +376,4 @@ def test_a_policy_is_not_asked_without_a_queue_or_a_worker() -> None:
     empty: list[Action] = []
     assert core.woken(1) == empty
     assert core.worker_came(2, CONTEXT) == empty
-    assert core.client_gone(3, ANN, "gone") == empty
+    assert core.client_lost(3, ANN, "gone") == empty

@@ -132,9 +132,10 @@ class CoreEvents(RuleBasedStateMachine):
         self.act(self.core.cancelled(self.now, client, ids, "not wanted"))
         assert set(self.ends) - before == theirs
 
-    @rule(client=st.sampled_from(CLIENTS))
-    def vanish(self, client: bytes) -> None:
-        self.act(self.core.client_gone(self.now, client, "gone"))
+    @rule(client=st.sampled_from(CLIENTS), goodbye=st.booleans())
+    def vanish(self, client: bytes, goodbye: bool) -> None:
+        core = self.core
+        self.act(core.client_left(self.now, client) if goodbye else core.client_lost(self.now, client, "gone"))
         assert self.core.open_for(client) == 0
 
     @precondition(lambda self: self.core.worker)

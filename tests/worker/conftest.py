@@ -1,7 +1,7 @@
 """Models made from scratch for the worker's tests, and the embedded one."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -191,3 +191,21 @@ def play() -> Play:
         return replies
 
     return played
+
+
+@pytest.fixture
+def engine(tiny: LoadedModel) -> Iterator[Any]:
+    from tests.worker.engines import engine_on
+
+    made = engine_on(tiny)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reciter(scripted: Any) -> Iterator[Any]:
+    from tests.worker.engines import engine_on
+
+    made = engine_on(scripted.model)
+    yield made
+    made.close()
