@@ -18,11 +18,25 @@ import click
 @click.command()
 @click.option("--seconds", default=20, show_default=True, help="Length of the schedule.")
 @click.option("--rate", default=200, show_default=True, help="Requests a second.")
-def main(seconds: int, rate: int) -> None:
+@click.option(
+    "--seats", default=64, show_default=True, help="Seats; with few the worker decodes, with many it reads prompts."
+)
+def main(seconds: int, rate: int, seats: int) -> None:
     """Print the lag between intended and sent times, nearest rank."""
     with tempfile.TemporaryDirectory() as out:
         command = [
-            *(sys.executable, "-m", "experiments", "rush", "--policy", "continuous:seats=16", "--rates", str(rate)),
+            *(
+                sys.executable,
+                "-m",
+                "experiments",
+                "rush",
+                "--policies",
+                "continuous",
+                "--seats",
+                str(seats),
+                "--rates",
+                str(rate),
+            ),
             *(
                 "--requests",
                 str(seconds * rate),

@@ -1,8 +1,8 @@
 """Tokens a second of the whole system, as a fraction of a bare batch-generator loop in one process.
 
-The same prompts, all at once, on the embedded model; the two take turns, so that a drifting machine hits both. A static
-batch boards in one admission, as the bare loop inserts once: continuous admits whoever comes first alone, and how many
-follow within the same millisecond would be measured instead.
+The same prompts, all at once, on the embedded model; the two take turns, so that a drifting machine hits both. With
+`--static` they board in one admission, as the bare loop inserts once; without, continuous admits whoever comes first alone,
+and how many follow within the same millisecond is part of the figure.
 
     python -m tests.bench.throughput --rows 32 --tokens 64 --rounds 3
 """
@@ -50,11 +50,11 @@ def bare(rows: int, tokens: int) -> float:
     return written / lasted
 
 
-def whole(rows: int, tokens: int) -> float:
+def whole(rows: int, tokens: int, policy: str) -> float:
     """Tokens a second of worker, router and clients together, from the run's own summary."""
     with tempfile.TemporaryDirectory() as out:
         command = [
-            *(sys.executable, "-m", "experiments", "rush", "--policy", f"static:n={rows},wait=10"),
+            *(sys.executable, "-m", "experiments", "rush", "--policy", policy),
             *("--arrivals", "at-once", "--requests", str(rows), "--max-tokens", str(tokens), "--ignore-eos"),
             *("--out", out),
         ]
@@ -69,8 +69,9 @@ def whole(rows: int, tokens: int) -> float:
 @click.option("--rows", default=32, show_default=True, help="Requests at once.")
 @click.option("--tokens", default=64, show_default=True, help="Tokens of every reply.")
 @click.option("--rounds", default=3, show_default=True, help="Times each of the two is measured.")
+@click.option("--static", is_flag=True, help="Board in one admission instead of admitting whoever comes first.")
 @click.option("--only-bare", is_flag=True, hidden=True)
-def main(rows: int, tokens: int, rounds: int, only_bare: bool) -> None:
+def main(rows: int, tokens: int, rounds: int, static: bool, only_bare: bool) -> None:
     """Compare the whole system with the loop it is built around."""
     if only_bare:
         click.echo(bare(rows, tokens))
@@ -88,7 +89,7 @@ def main(rows: int, tokens: int, rounds: int, only_bare: bool) -> None:
     ratios = []
     for number in range(1, rounds + 1):
         loop = float(subprocess.run(alone, check=True, capture_output=True, text=True).stdout.split()[-1])
-        system = whole(rows, tokens)
+        system = whole(rows, tokens, f"static:n={rows},wait=10" if static else f"continuous:seats={rows}")
         ratios.append(system / loop)
         click.echo(
             f"round {number}: bare loop {loop:.1f} tokens/s, whole system {system:.1f}, {system / loop:.3f} of it"
