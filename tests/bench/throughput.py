@@ -1,8 +1,8 @@
 """Tokens a second of the whole system, as a fraction of a bare batch-generator loop in one process.
 
 The same prompts, all at once, on the embedded model; the two take turns, so that a drifting machine hits both. With
-`--static` they board in one admission, as the bare loop inserts once; without, continuous admits whoever comes first alone,
-and how many follow within the same millisecond is part of the figure.
+`--static` they board in one admission, as the bare loop inserts once; without, continuous admits whoever comes first
+alone, and how many follow within the same millisecond is part of the figure.
 
     python -m tests.bench.throughput --rows 32 --tokens 64 --rounds 3
 """
