@@ -45,13 +45,15 @@ def load_prompts(workload: str, prompts: Path | None, requests: int, max_tokens:
 @click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Longest reply.")
 @click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
+@click.option("--share-prefix", is_flag=True, help="Have the worker keep what it read of the turns that prompts share.")
+@click.option("--margins", is_flag=True, help="Record how far apart the two best candidates were, at every token.")
 @start_timeout_option
 @cell_option
 @role_options
 def clients(
     router: str, index: int, of: int, arrivals: str, rate: float, seed: int, requests: int, workload: str,
-    prompts: Path | None, max_tokens: int, ignore_eos: bool, start_timeout: float, cell: str, run: str, out: Path,
-    supervised: bool,
+    prompts: Path | None, max_tokens: int, ignore_eos: bool, share_prefix: bool, margins: bool, start_timeout: float,
+    cell: str, run: str, out: Path, supervised: bool,
 ) -> None:  # fmt: skip
     """Send timestamped requests and stamp the replies.
 
@@ -70,11 +72,12 @@ def clients(
         out.mkdir(parents=True, exist_ok=True)
         facts = {
             "arrivals": arrivals, "rate": plan.rate, "seed": seed, "workload": str(prompts or workload),
-            "max_tokens": max_tokens, "ignore_eos": ignore_eos,
+            "max_tokens": max_tokens, "ignore_eos": ignore_eos, "share_prefix": share_prefix,
         }  # fmt: skip
         settings = ClientSettings(
-            router, run, cell, index, of, out, plan, asked, max_tokens, ignore_eos, start_timeout, facts
-        )
+            router, run, cell, index, of, out, plan, asked, max_tokens, ignore_eos, share_prefix, margins,
+            start_timeout, facts,
+        )  # fmt: skip
         client = Client(settings, StopRequest())
     except FileExistsError as error:
         raise click.UsageError(f"{error.filename} is there already; choose another --out or --cell") from None

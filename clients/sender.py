@@ -9,7 +9,7 @@ from typing import Any
 import zmq
 
 from clients.arrivals import ArrivalPlan, arrival_times, share
-from clients.workloads import Prompt, limits
+from clients.workloads import Prompt, common_start, limits, shared_probes
 from protocol import messages as m
 from protocol.clock import (
     SECOND,
@@ -34,6 +34,10 @@ LOST_AFTER = 2 * SECOND
 TOKENIZE_AT_ONCE, CHARACTERS_AT_ONCE = 64, 2**20
 
 
+Turns = tuple[ChatTurn, ...]
+Tokens = tuple[int, ...]
+
+
 class ClientError(Exception):
     """The run cannot go on for this client; one line that says why."""
 
@@ -52,6 +56,8 @@ class ClientSettings:
     prompts: Sequence[Prompt]
     max_tokens: int
     ignore_eos: bool
+    share_prefix: bool = False
+    margins: bool = False
     start_timeout: float = 60.0
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,6 +73,7 @@ class Reply:
     last: int | None = None
     messages: list[tuple[int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    margins: list[float] | None = None
     text: list[str] = field(default_factory=list)
 
     def take(self, row: m.Row, at: int) -> None:
@@ -78,6 +85,8 @@ class Reply:
             self.last = at
             self.messages.append((at, len(row.tokens)))
         self.tokens += row.tokens
+        if row.margins is not None:
+            self.margins = [*(self.margins or ()), *row.margins]
         self.text.append(row.text)
 
     def record(self, cell: str, end: str, detail: str | None, finish: str | None) -> RequestRecord:
@@ -90,6 +99,7 @@ class Reply:
             last_received=self.last,
             messages=tuple(self.messages),
             tokens=tuple(self.tokens),
+            margins=None if self.margins is None else tuple(self.margins),
             text="".join(self.text),
             end=end,
             detail=detail,
@@ -158,22 +168,40 @@ class Client:
         """Every Submit of this client's share, encoded beforehand; None for one too large to send."""
         s = self.settings
         prompts = [s.prompts[id] for id, _ in self.schedule]
-        tokens = self._tokenize([prompt.turns for prompt in prompts])
+        probes = [turns for prompt in prompts for turns in shared_probes(prompt)] if s.share_prefix else []
+        tokens = self._tokenize([*[prompt.turns for prompt in prompts], *probes])
         measured = measure_offset(self.line, self._take)
         self._keep_clock("before", measured)
         self.offset = measured
         submits = [
-            self._encoded(_submit(id, prompt, tokens[prompt.turns], s.max_tokens, s.ignore_eos))
+            self._encoded(self._submit_of(id, prompt, tokens))
             for (id, _), prompt in zip(self.schedule, prompts, strict=True)
         ]
-        lengths = tuple(sorted({len(found) for found in tokens.values()}))
+        lengths = tuple(sorted({len(tokens[prompt.turns]) for prompt in prompts}))
         self._say(m.ClientReady(len(submits), lengths))
         return submits
 
-    def _tokenize(self, conversations: Sequence[tuple[ChatTurn, ...]]) -> dict[tuple[ChatTurn, ...], tuple[int, ...]]:
+    def _submit_of(self, id: int, prompt: Prompt, tokens: Mapping[Turns, Tokens]) -> m.Submit:
+        s, own = self.settings, tokens[prompt.turns]
+        probes = [tokens[turns] for turns in shared_probes(prompt)] if s.share_prefix else []
+        most, ignore = limits(prompt, s.max_tokens, s.ignore_eos)
+        return m.Submit(
+            id=id,
+            user=prompt.user or f"user-{id}",
+            tokens=own,
+            max_tokens=most,
+            ignore_eos=ignore,
+            expected_tokens=prompt.expected_tokens,
+            priority=prompt.priority,
+            deadline=prompt.deadline_s,
+            margins=s.margins,
+            prefix=common_start([own, *probes]) if probes else 0,
+        )
+
+    def _tokenize(self, conversations: Sequence[Turns]) -> dict[Turns, Tokens]:
         """Prompt tokens of each different conversation, by the worker."""
         different = list(dict.fromkeys(conversations))
-        found: dict[tuple[ChatTurn, ...], tuple[int, ...]] = {}
+        found: dict[Turns, Tokens] = {}
         while len(found) < len(different):
             asked = _some(different[len(found) :])
             answer = self._ask(m.Tokenize(len(found), asked))
@@ -367,17 +395,3 @@ def _some(conversations: Sequence[tuple[ChatTurn, ...]]) -> tuple[tuple[ChatTurn
     """As many of the first conversations as one question may hold, one at least."""
     sizes = accumulate(sum(len(turn.content) for turn in turns) for turns in conversations[:TOKENIZE_AT_ONCE])
     return tuple(conversations[: max(1, sum(size <= CHARACTERS_AT_ONCE for size in sizes))])
-
-
-def _submit(id: int, prompt: Prompt, tokens: tuple[int, ...], max_tokens: int, ignore_eos: bool) -> m.Submit:
-    most, ignore = limits(prompt, max_tokens, ignore_eos)
-    return m.Submit(
-        id=id,
-        user=prompt.user or f"user-{id}",
-        tokens=tokens,
-        max_tokens=most,
-        ignore_eos=ignore,
-        expected_tokens=prompt.expected_tokens,
-        priority=prompt.priority,
-        deadline=prompt.deadline_s,
-    )

@@ -11,12 +11,17 @@ from typing import Any
 
 import orjson
 
-from protocol.fields import Check, one_of, shown
+from clients import needle
+from clients import sorting as email_sorting
+from protocol.fields import Check, integer, one_of, shown
 from protocol.messages import ChatTurn, Submit
 
 WORKLOADS = {
     "emails": "support emails to an outdoor gear shop; a reply ends where the model ends it, or at the cap",
     "mixed": "the same emails with seeded reply lengths: 3 of 4 short, 1 of 4 as long as the cap",
+    "sorting": "emails to be sorted, behind rules and ten worked examples that all prompts share",
+    "sorting-stamped": "the same with the time first, so that no two prompts start alike",
+    "needle:TOKENS": "one customer's name to be found in a pile of emails of about so many tokens",
 }
 
 
@@ -25,7 +30,7 @@ class Prompt:
     """One request before it is tokenized. Lengths are reply tokens, `deadline_s` counts seconds from receipt.
 
     `max_tokens` caps the reply, which may end sooner. `exact_tokens` fixes its length, whatever the model's end
-    of sequence. None leaves the choice to the run.
+    of sequence. None leaves the choice to the run. The first `shared_turns` turns are other prompts' too.
     """
 
     turns: tuple[ChatTurn, ...]
@@ -35,6 +40,7 @@ class Prompt:
     priority: int = 0
     deadline_s: float | None = None
     expected_tokens: int | None = None
+    shared_turns: int = 0
 
 
 def limits(prompt: Prompt, default_max_tokens: int, ignore_eos: bool) -> tuple[int, bool]:
@@ -42,6 +48,19 @@ def limits(prompt: Prompt, default_max_tokens: int, ignore_eos: bool) -> tuple[i
     if prompt.exact_tokens is not None:
         return prompt.exact_tokens, True
     return prompt.max_tokens or default_max_tokens, ignore_eos
+
+
+def shared_probes(prompt: Prompt) -> tuple[tuple[ChatTurn, ...], ...]:
+    """Two conversations that agree with the prompt, and with each other, in the turns it shares and in nothing after
+    them: what all three have in common, once they are tokens, is what is shared. None where nothing is."""
+    shared = prompt.turns[: prompt.shared_turns]
+    role = prompt.turns[len(shared)].role if len(shared) < len(prompt.turns) else "user"
+    return tuple((*shared, ChatTurn(role, word)) for word in ("0", "a")) if shared else ()
+
+
+def common_start(lists: Sequence[Sequence[int]]) -> int:
+    """How many tokens all of them begin with."""
+    return next((i for i, column in enumerate(zip(*lists, strict=False)) if len(set(column)) > 1), min(map(len, lists)))
 
 
 # --- built in ---
@@ -52,9 +71,18 @@ def prompts_for(workload: str, n: int, max_tokens: int, seed: int) -> tuple[Prom
 
     Raises ValueError for an unknown name, n < 1 or max_tokens < 1.
     """
-    if workload not in WORKLOADS:
-        raise ValueError(f"no workload called {workload!r}; there are {', '.join(WORKLOADS)}")
-    return emails(n) if workload == "emails" else mixed(n, max_tokens, seed)
+    if n < 1:
+        raise ValueError(f"a workload has at least 1 request, not {n}")
+    match workload.partition(":"):
+        case ("emails", "", ""):
+            return emails(n)
+        case ("mixed", "", ""):
+            return mixed(n, max_tokens, seed)
+        case ("sorting" | "sorting-stamped", "", ""):
+            return sorting(n, workload == "sorting-stamped")
+        case ("needle", ":", tokens) if tokens.isdecimal():
+            return needles(n, int(tokens), seed)
+    raise ValueError(f"no workload called {workload!r}; there are {', '.join(WORKLOADS)}")
 
 
 def emails(n: int) -> tuple[Prompt, ...]:
@@ -80,6 +108,17 @@ def mixed(n: int, max_tokens: int, seed: int) -> tuple[Prompt, ...]:
         lengths += four
     pairs = zip(emails(n), lengths, strict=False)
     return tuple(Prompt(p.turns, exact_tokens=tokens, expected_tokens=tokens) for p, tokens in pairs)
+
+
+def sorting(n: int, stamped: bool) -> tuple[Prompt, ...]:
+    """`n` emails to be sorted, over and over; what they share is declared as shared, whether or not it is the same."""
+    shared = email_sorting.SHARED_TURNS
+    return tuple(Prompt(email_sorting.conversation(i, stamped), shared_turns=shared) for i in range(n))
+
+
+def needles(n: int, tokens: int, seed: int) -> tuple[Prompt, ...]:
+    """`n` piles of about `tokens` tokens, each with another name to be found. ValueError for fewer than 200 tokens."""
+    return tuple(Prompt(needle.conversation(i, tokens, seed)) for i in range(n))
 
 
 def cycled(prompts: Sequence[Prompt], n: int) -> tuple[Prompt, ...]:
@@ -112,6 +151,7 @@ OPTIONS: dict[str, Check] = {
     "priority": _SUBMIT["priority"],
     "deadline_s": _SUBMIT["deadline"],
     "expected_tokens": _SUBMIT["expected_tokens"],
+    "shared_turns": integer(0, MAX_TURNS),
 }
 
 
@@ -153,6 +193,8 @@ def parse_line(line: bytes) -> Prompt:
     exact, cap = prompt.exact_tokens, prompt.max_tokens
     if exact is not None and cap is not None and exact > cap:
         raise ValueError(f"exact_tokens {exact} is above max_tokens {cap}; expected at most that, or no max_tokens")
+    if prompt.shared_turns > len(turns):
+        raise ValueError(f"shared_turns {prompt.shared_turns} is more than its {len(turns)} turns")
     return prompt
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from experiments.run_folder import SUMMARY, RunFolderError, analyse, read_manifest
 from experiments.study_tables import print_study
-from experiments.tables import print_tables
+from experiments.tables import show
 
 
 @click.command(name="analyse")
@@ -23,8 +23,8 @@ def analyse_command(run: Path, study: bool) -> None:
         summary = analyse(run)
     except RunFolderError as error:
         raise click.UsageError(str(error)) from None
-    console = Console(highlight=False)
-    print_tables(console, summary)
+    console = Console(highlight=False, markup=False, emoji=False)
+    show(console, summary)
     if study:
         print_study(console, summary, settings)
     if not summary.complete:

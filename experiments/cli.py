@@ -6,8 +6,13 @@ import click
 
 COMMANDS = {
     "rush": ("experiments.rush_cli", "rush", "Replay one seeded crowd under several admission policies."),
+    "sweep": ("experiments.sweep_cli", "sweep", "Start N replies together, for growing N: what batching gains."),
+    "prefix": ("experiments.prefix_cli", "prefix", "Sort emails without and with the cache of what prompts share."),
+    "kv-quant": ("experiments.kv_quant_cli", "kv_quant", "Find a name in a long pile, with a KV cache of fewer bits."),
+    "repeat": ("experiments.repeat_cli", "repeat", "Ask the same again, alone and in batches: are answers the same?"),
     "analyse": ("experiments.analyse_cli", "analyse_command", "Rebuild a run's summary.json from its records."),
     "fetch": ("experiments.fetch_cli", "fetch", "Fetch a model, once; the embedded one by default."),
+    "kv-size": ("experiments.kv_size_cli", "kv_size", "What a model's KV cache takes, from its configuration alone."),
     "router": ("router.cli", "router", "One role alone: the queue and the policy."),
     "worker": ("worker.cli", "worker", "One role alone: the model and the batching loop."),
     "clients": ("clients.cli", "clients", "One role alone: a client that sends requests."),

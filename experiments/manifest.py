@@ -5,15 +5,12 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
-
-from experiments.plan import RushSettings
 
 PACKAGES = ("headway", "mlx", "mlx-lm", "pyzmq", "msgpack", "numpy", "click", "orjson", "scipy-openblas32")
 BLAS_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -53,23 +50,28 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def first_manifest(settings: RushSettings, run: str) -> dict[str, Any]:
-    """A rush's manifest as it stands before anything was measured."""
+def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """A run's manifest as it stands before anything was measured."""
     return {
         "schema": 1,
-        "experiment": "rush",
+        "experiment": experiment,
         "run": run,
         "begun": datetime.now(UTC).isoformat(timespec="seconds"),
         "complete": False,
         "reason": "still running, or ended without a word",
-        "settings": asdict(settings),
-        "inputs": {"prompts": _digest(settings.prompts), "profile": _digest(settings.profile)},
+        "settings": dict(settings),
+        "inputs": {
+            "prompts": _digest(settings.get("prompts")),
+            "profile": _digest(settings.get("server", {}).get("profile")),
+        },
         "versions": versions(),
         "machine": machine(),
         "clock": {"name": "time.monotonic_ns", "resolution_s": time.get_clock_info("monotonic").resolution},
         "worker": {},
         "calibration": None,
         "cells": [],
+        "lost": {},
+        "refused": {},
         "drift": None,
     }
 
@@ -85,13 +87,21 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     """What differs between two manifests in all that a measurement depends on, one line each."""
     found = []
     for part in COMPARED:
-        old, new = before.get(part) or {}, after.get(part) or {}
+        old, new = (_flat(manifest.get(part) or {}) for manifest in (before, after))
         found += [
             f"{part} {key}: {old.get(key)!r} then, {new.get(key)!r} now"
             for key in sorted({*old, *new})
             if _plain(old.get(key)) != _plain(new.get(key))
         ]
     return found
+
+
+def _flat(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Without levels: what serves is part of the settings."""
+    flat: dict[str, Any] = {}
+    for key, value in part.items():
+        flat |= _flat(value) if key == "server" else {key: value}
+    return flat
 
 
 def _plain(value: Any) -> Any:

@@ -1,13 +1,15 @@
 """What a rush will do: its settings, its cells and their order, and how long they may take. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from clients.arrivals import ArrivalPlan, arrival_times
+from experiments.cell import Cell
 from protocol.clock import seconds
 from router.policies import Continuous, Policy, label, parse_policy, spec
+from worker.options import Server
+from worker.profile import load_profile
 
 # The study offered 0.5, 1, 2 and 4 requests a second to a machine that does 1.08 replies a second one at a time.
 STUDY_LOADS = (0.5, 1.0, 2.0, 4.0)
@@ -17,6 +19,7 @@ QUICK_REQUESTS, QUICK_TOKENS = 16, 48
 CPU_TOKENS, TOKENS, REQUESTS = 64, 128, 40
 CALIBRATION_REQUESTS, VARIED_CALIBRATION_REQUESTS = 3, 8
 START_UP_S = 2.0
+CALIBRATION = "calibration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,7 @@ class RushSettings:
     then. `max_tokens` and `timeout` as in the command's help.
     """
 
-    engine: str
-    model: str
-    profile: str
+    server: Server
     policies: tuple[str, ...]
     rates: tuple[float, ...] | None
     loads: tuple[float, ...]
@@ -43,9 +44,7 @@ class RushSettings:
     clients: int
     queue: int
     timeout: float | None
-    prefill_step: int
-    prefill_batch: int
-    chat_template_args: Mapping[str, Any] = field(default_factory=dict)
+    share_prefix: bool = False
     drift_cell: bool = True
 
     @property
@@ -56,17 +55,6 @@ class RushSettings:
 
     def made_policies(self) -> list[Policy]:
         return [parse_policy(spec) for spec in self.policies]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One policy at one rate: `name` is its file name in the run folder, `label` what people read."""
-
-    name: str
-    label: str
-    policy: str
-    rate: float | None
-    load: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +102,36 @@ def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
             word = label(policy)
             file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
             name = f"c{len(made) + 1:02d}-{file_word}-{file_place}"
-            made.append(Cell(name, f"{word} {place}", spec(policy), offer.rate, offer.load))
+            made.append(_cell(settings, name, f"{word} {place}", spec(policy), offer))
     return made
+
+
+def calibration_cell(settings: RushSettings) -> Cell:
+    """Replies one at a time, all asked for at the start; no limit of the run's applies."""
+    requests = settings.calibration_requests
+    cell = _cell(settings, CALIBRATION, "calibration: one at a time, all at once", "one", Offer(None, None))
+    return replace(cell, requests=requests, queue=max(settings.queue, requests), timeout=None)
+
+
+def _cell(settings: RushSettings, name: str, label: str, policy: str, offer: Offer) -> Cell:
+    return Cell(
+        name=name,
+        label=label,
+        policy=policy,
+        requests=settings.requests,
+        max_tokens=settings.max_tokens,
+        rate=offer.rate,
+        arrivals=settings.arrivals,
+        seed=settings.seed,
+        workload=settings.workload,
+        prompts=settings.prompts,
+        ignore_eos=settings.ignore_eos,
+        share_prefix=settings.share_prefix,
+        clients=settings.clients,
+        queue=settings.queue,
+        timeout=settings.timeout,
+        labels={"load": offer.load},
+    )
 
 
 def rate_text(rate: float) -> str:
@@ -127,16 +143,16 @@ def drift_cell(planned: Sequence[Cell], settings: RushSettings, reply_s: float |
     """The shortest cell, and its repetition at the end of the run, to see whether the machine has changed meanwhile."""
     if not settings.drift_cell or len(planned) < 2:
         return None
-    shortest = min(planned, key=lambda cell: expected_s(cell, settings, reply_s or 1.0))
+    shortest = min(planned, key=lambda cell: expected_s(cell, reply_s or 1.0))
     return shortest, replace(shortest, name=f"c{len(planned) + 1:02d}-drift", label=f"{shortest.label} (repeated)")
 
 
-def expected_s(cell: Cell, settings: RushSettings, reply_s: float) -> float:
+def expected_s(cell: Cell, reply_s: float) -> float:
     """Roughly how long a cell takes when one reply alone takes `reply_s` seconds.
 
     One at a time is a queue; for batches it takes the study's gain, 8 at once as fast as 2.1 and 64 as 3.5.
     """
-    times = schedule(cell, settings)
+    times = schedule(cell)
     free = 0.0
     gain = {"one": 1.0, "static": 2.1}.get(cell.policy.partition(":")[0], 3.5)
     for time in times:
@@ -144,12 +160,21 @@ def expected_s(cell: Cell, settings: RushSettings, reply_s: float) -> float:
     return START_UP_S + max(free, times[-1] + 2 * reply_s)
 
 
-def schedule(cell: Cell, settings: RushSettings) -> list[float]:
+def schedule(cell: Cell) -> list[float]:
     """Intended times of the cell's requests, in seconds from zero."""
-    plan = ArrivalPlan("at-once" if cell.rate is None else settings.arrivals, cell.rate, settings.seed)
-    return [seconds(time) for time in arrival_times(plan, settings.requests)]
+    plan = ArrivalPlan("at-once" if cell.rate is None else cell.arrivals, cell.rate, cell.seed)
+    return [seconds(time) for time in arrival_times(plan, cell.requests)]
 
 
 def minutes(total_s: float) -> str:
     """A duration in words, rounded up: nobody waits for a plan to the second."""
     return f"{math.ceil(total_s)} s" if total_s < 90 else f"{math.ceil(total_s / 60)} minutes"
+
+
+def known_reply_s(settings: RushSettings) -> float | None:
+    """One reply's time before anything was measured: from a profile, for a prompt as long as the study's."""
+    if settings.server.engine != "paced":
+        return None
+    profile, prompt = load_profile(settings.server.profile), 60
+    reply_s = profile.read_s(1, prompt) + settings.max_tokens * profile.decode_s(1, prompt)
+    return reply_s or None

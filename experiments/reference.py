@@ -46,3 +46,38 @@ LOADS = {
     (4, "static"): StudyLoad(4.61, 7.83, 7.0, 10.3, 281),
     (4, "continuous"): StudyLoad(0.46, 1.02, 7.0, 8.2, 390),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StudySweep:
+    """Its replies started together: tokens per second in total, and seconds until every reply was done."""
+
+    tokens_per_s: float
+    done_s: float
+
+
+SWEEP = {
+    1: StudySweep(138, 0.93),
+    2: StudySweep(227, 1.13),
+    4: StudySweep(239, 2.15),
+    8: StudySweep(292, 3.50),
+    16: StudySweep(345, 5.94),
+    32: StudySweep(482, 8.42),
+    64: StudySweep(462, 17.57),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPrefix:
+    """Its emails sorted one at a time: prompt tokens read, medians in seconds, and answers right of 20."""
+
+    read: int
+    ttft: float
+    reply: float
+    right: int
+
+
+PREFIX = {
+    "no prefix cache": StudyPrefix(1864, 2.96, 3.80, 11),
+    "prefix cached": StudyPrefix(87, 0.21, 1.14, 12),
+}

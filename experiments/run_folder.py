@@ -1,6 +1,7 @@
 """A run's folder: its manifest, its records, and the summary that is computed from them."""
 
 import contextlib
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +17,21 @@ from protocol.records import read_folder
 SCHEMA = 1
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
 DRIFT_LIMIT = 0.03
+FINDINGS = {
+    "sweep": "experiments.sweep_findings",
+    "prefix": "experiments.prefix_findings",
+    "repeat": "experiments.repeat_findings",
+    "kv-quant": "experiments.kv_quant_findings",
+    "kv-size": "experiments.kv_size_findings",
+}
+CALCULATED = ("kv-size",)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What summary.json holds. `complete` is False when the run ended early, `reason` says why; `drift` compares a
-    cell with its repetition at the end of the run."""
+    """What summary.json holds. `complete` is False when the run ended early or lost a cell, `reason` says why; `drift`
+    compares a cell with its repetition at the end of the run; `findings` are what the experiment is about, beyond the
+    figures of its cells."""
 
     schema: int
     experiment: str
@@ -30,6 +40,7 @@ class Summary:
     cells: list[CellSummary]
     calibration: CellSummary | None
     drift: dict[str, Any] | None
+    findings: dict[str, Any] | None
 
 
 class RunFolderError(Exception):
@@ -97,19 +108,34 @@ def analyse(folder: Path) -> Summary:
 def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summary:
     """The summary of a run, from its manifest (none: roles started by hand) and its cells."""
     figures = {name: summarise(name, cells[name]) for name in sorted(cells)}
+    experiment = manifest.get("experiment", "by-hand")
     drift_of = manifest.get("drift")
     special = {"calibration", drift_of["repeat"] if drift_of else None}
     shown = [cell for name, cell in figures.items() if name not in special]
-    reason = manifest.get("reason") or _missing(shown)
+    reason = manifest.get("reason") or _lost(manifest) or (None if experiment in CALCULATED else _missing(shown))
+    found = findings_module(experiment)
     return Summary(
         schema=SCHEMA,
-        experiment=manifest.get("experiment", "by-hand"),
+        experiment=experiment,
         complete=reason is None,
         reason=reason,
         cells=shown,
         calibration=figures.get("calibration"),
         drift=_drift(figures, drift_of) if drift_of else None,
+        findings=found.findings(manifest, cells, figures) if found is not None else None,
     )
+
+
+def findings_module(experiment: str) -> Any:
+    """The module with an experiment's `findings` and how to `show` them; None for one that is all cells."""
+    name = FINDINGS.get(experiment)
+    return importlib.import_module(name) if name else None
+
+
+def _lost(manifest: Mapping[str, Any]) -> str | None:
+    """Cells that could not be measured, although nothing forbade it."""
+    lost = manifest.get("lost") or {}
+    return "; ".join(f"{cell}: {reason}" for cell, reason in lost.items()) or None
 
 
 def _missing(cells: Sequence[CellSummary]) -> str | None:

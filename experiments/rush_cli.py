@@ -1,8 +1,8 @@
 """`headway rush`: checks what was asked before anything starts, runs it, and shows the tables."""
 
-import subprocess
 import sys
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from clients.arrivals import ARRIVALS, ArrivalPlan
 from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
 from experiments import plan
+from experiments.launch import finish, launch, run_options
 from experiments.manifest import differences
-from experiments.plan import RushSettings, named_policies
-from experiments.run_folder import RunFolderError, check_parent, create, read_manifest
+from experiments.plan import Offer, RushSettings, cells, known_reply_s, named_policies
+from experiments.run import Run
+from experiments.run_folder import RunFolderError, read_manifest
 from router.policies import PolicyError, parse_policy
 from worker import models
-from worker.cli import parse_template_args
-from worker.options import engine_options
-from worker.profile import load_profile
+from worker.options import NOT_BATCHED, Server, server_options
 
 AUTO = "auto"
 LONGEST_TIMEOUT_S = 366 * 86_400.0
@@ -29,7 +29,7 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
 
 
 @click.command()
-@engine_options
+@server_options()
 @click.option("--policies", default="one,static,continuous", show_default=True, help="Short for one --policy each.")
 @click.option(
     "--policy",
@@ -83,20 +83,14 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
     help="Longest queue; beyond it requests are rejected.",
 )
 @click.option("--timeout", type=float, help="Seconds after which a request is cancelled; none by default.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="Folder in which the run's own folder is made.",
-)
+@click.option("--share-prefix", is_flag=True, help="Have the worker keep what it read of the turns that prompts share.")
+@run_options
 @click.option(
     "--quick",
     is_flag=True,
     help=f"The study's loads 1 and 4 only, {plan.QUICK_REQUESTS} requests, {plan.QUICK_TOKENS} tokens, "
     "no cell repeated to see drift.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
 @click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
 @click.option(
     "--like",
@@ -104,22 +98,21 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
     metavar="RUN",
     help="Repeat a run with the settings of its folder, and list what differs.",
 )
-def rush(like: Path | None, out: Path, dry_run: bool, study: bool, **options: Any) -> None:
+def rush(like: Path | None, out: Path, dry_run: bool, study: bool, server: Server, **options: Any) -> None:
     """Replay one seeded crowd under several admission policies.
 
     Every policy serves the same requests at the same times, each role in a process of its own: one worker with the
     model, and for every policy and rate a fresh router and fresh clients. Prints what a customer waited, and how long
     the reply took to write; all timing records stay in the run's folder.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     try:
         earlier = None
         if like is not None:
             refuse_settings(click.get_current_context())
             earlier = read_manifest(like)
-        settings = settings_like(earlier) if earlier is not None else settings_from(options)
+        settings = settings_like(earlier) if earlier is not None else settings_from(server, options)
         check(settings)
-        check_parent(out)
     except (ValueError, RunFolderError) as error:
         raise click.UsageError(str(error)) from None
     for line in plan_text(settings, earlier):
@@ -129,33 +122,23 @@ def rush(like: Path | None, out: Path, dry_run: bool, study: bool, **options: An
 
 
 def _run(settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None) -> int:
-    """The exit status: 0 for a complete run, 1 for an incomplete one, 130 for one that was interrupted, 2 when the
-    model cannot be had. It is fetched in a process of its own: that takes the libraries that only a worker loads."""
     from experiments.rush import Rush
     from experiments.study_tables import print_study
-    from experiments.tables import print_tables
-    from protocol.process import StopRequest
+    from experiments.tables import show
 
-    if settings.engine == "mlx" and not models.cached(settings.model):
-        fetched = subprocess.run([sys.executable, "-m", "experiments", "fetch", settings.model], check=False)
-        if fetched.returncode:
-            return fetched.returncode
-    try:
-        folder = create(out, "rush")
-    except RunFolderError as error:
-        raise click.UsageError(str(error)) from None
-    run = Rush(settings, folder, console, StopRequest(), earlier["calibration"] if earlier else None)
-    summary = run.run()
-    print_tables(console, summary)
+    calibration = earlier["calibration"] if earlier else None
+
+    def body(run: Run) -> Callable[[], None]:
+        return Rush(settings, run, calibration, known_reply_s(settings)).measure
+
+    run, summary = launch("rush", asdict(settings), settings.server, out, console, body)
+    show(console, summary)
     if study:
         print_study(console, summary, run.manifest["settings"])
     if earlier is not None:
         for line in differences(earlier, run.manifest) or ["Nothing that a measurement depends on differs."]:
             console.print(line, soft_wrap=True)
-    if not summary.complete:
-        console.print(f"INCOMPLETE: {summary.reason}", soft_wrap=True)
-    console.print(f"Results: {folder} (summary.json, manifest.json, records)", soft_wrap=True)
-    return 0 if summary.complete else 130 if run.interrupted else 1
+    return finish(run, summary)
 
 
 def plan_text(settings: RushSettings, earlier: dict[str, Any] | None) -> list[str]:
@@ -178,27 +161,16 @@ def refuse_settings(context: click.Context) -> None:
         raise ValueError(f"--like takes every setting from its run: leave out --{given[0].replace('_', '-')}")
 
 
-def known_reply_s(settings: RushSettings) -> float | None:
-    """One reply's time before anything was measured: from a profile, for a prompt as long as the study's."""
-    if settings.engine != "paced":
-        return None
-    profile, prompt = load_profile(settings.profile), 60
-    reply_s = profile.read_s(1, prompt) + settings.max_tokens * profile.decode_s(1, prompt)
-    return reply_s or None
-
-
-def settings_from(options: dict[str, Any]) -> RushSettings:
+def settings_from(server: Server, options: dict[str, Any]) -> RushSettings:
     """The settings of a command line. Raises ValueError in one line."""
     quick = options["quick"]
     if options["arrivals"] == "at-once" and options["rates"] != AUTO:
         raise ValueError("--arrivals at-once has no rate: leave out --rates")
-    on_cpu = options["engine"] == "mlx" and models.device() == "cpu"
+    on_cpu = server.engine == "mlx" and models.device() == "cpu"
     tokens = plan.QUICK_TOKENS if quick else plan.CPU_TOKENS if on_cpu else plan.TOKENS
     named = options["policy"] or named_policies(options["policies"], options["seats"])
     return RushSettings(
-        engine=options["engine"],
-        model=options["model"],
-        profile=options["profile"],
+        server=server,
         policies=tuple(with_seats(spec, options["seats"]) for spec in named),
         rates=parse_rates(options["rates"]),
         loads=plan.QUICK_LOADS if quick else plan.STUDY_LOADS,
@@ -212,9 +184,7 @@ def settings_from(options: dict[str, Any]) -> RushSettings:
         clients=options["clients"],
         queue=options["queue"],
         timeout=options["timeout"],
-        prefill_step=options["prefill_step"],
-        prefill_batch=options["prefill_batch"],
-        chat_template_args=parse_template_args(options["chat_template_args"]),
+        share_prefix=options["share_prefix"],
         drift_cell=not quick,
     )
 
@@ -226,7 +196,10 @@ def settings_like(manifest: dict[str, Any]) -> RushSettings:
     if manifest.get("experiment") != "rush" or not isinstance(kept, dict) or set(kept) != names:
         raise ValueError("--like: that folder's manifest.json holds no settings of a rush of this version")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
-    return RushSettings(**values)
+    try:
+        return RushSettings(**values | {"server": Server(**kept["server"])})
+    except TypeError:
+        raise ValueError("--like: that folder's manifest.json is of another version") from None
 
 
 def parse_rates(text: str) -> tuple[float, ...] | None:
@@ -256,11 +229,10 @@ def check(settings: RushSettings) -> None:
         raise PolicyError(f"a policy is named twice: {', '.join(settings.policies)}")
     if settings.timeout is not None and not 0 < settings.timeout <= LONGEST_TIMEOUT_S:
         raise ValueError(f"--timeout takes seconds above 0, up to a year; not {settings.timeout}")
-    if settings.engine == "mlx":
-        models.check(settings.model)
-    else:
-        load_profile(settings.profile)
+    if settings.server.kv_bits is not None and any(policy.seats > 1 for policy in made):
+        raise ValueError(NOT_BATCHED)
+    settings.server.check()
     prompts = Path(settings.prompts) if settings.prompts is not None else None
     load_prompts(settings.workload, prompts, settings.requests, settings.max_tokens, settings.seed)
-    for rate in settings.rates or ():
-        plan.schedule(plan.Cell("", "", "one", rate, None), settings)
+    for cell in cells(settings, [Offer(rate, None) for rate in settings.rates or ()]):
+        plan.schedule(cell)

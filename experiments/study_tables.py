@@ -31,7 +31,8 @@ SECONDS = Units(1.0, 1.0)
 
 def print_study(console: Console, summary: Summary, settings: Mapping[str, Any]) -> None:
     """Both tables, for the cells that were offered what the study offered; `settings` are the manifest's."""
-    same_profile = settings.get("engine") == "paced" and settings.get("profile") == reference.PROFILE
+    serving = settings.get("server", {})
+    same_profile = serving.get("engine") == "paced" and serving.get("profile") == reference.PROFILE
     units = SECONDS if same_profile else Units(one_reply_s(summary), reference.ONE_REPLY_S)
     loads = {cell.label: cell.rate if same_profile else cell.load for cell in summary.cells}
     cells = sorted(

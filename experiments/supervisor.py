@@ -53,7 +53,7 @@ class Role:
 
 @dataclass(slots=True)
 class Crew:
-    """The processes of one run: a worker for all of it, a router and clients for each cell."""
+    """The processes of one run: a worker for all of it or a part, a router and clients for each cell."""
 
     folder: Path
     stop: StopRequest
@@ -61,6 +61,7 @@ class Crew:
     sockets: Path = field(default_factory=ipc_folder)
     roles: list[Role] = field(default_factory=list)
     worker: Role | None = None
+    workers: int = 0
 
     def __enter__(self) -> "Crew":
         return self
@@ -72,8 +73,12 @@ class Crew:
     # --- start ---
 
     def start_worker(self, options: Sequence[str]) -> None:
-        """One worker for the whole run; it meets every cell's router at the same endpoint."""
-        self.worker = self._start("worker", ["worker", "--router", self._endpoint("back"), *options])
+        """A worker that meets every cell's router from now on at the same endpoint; an earlier one is ended."""
+        if self.worker is not None:
+            self.dismiss([self.worker])
+        self.workers += 1
+        name = "worker" if self.workers == 1 else f"worker-{self.workers}"
+        self.worker = self._start(name, ["worker", "--router", self._endpoint("back"), *options])
 
     def run_cell(
         self, cell: str, clients: int, router_options: Sequence[str], client_options: Sequence[str], follow: Follow

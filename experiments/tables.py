@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from experiments.analysis import CellSummary
-from experiments.run_folder import Summary
+from experiments.run_folder import Summary, findings_module
 from router.policies import POLICIES
 
 MISSING = "n/a"
@@ -36,11 +37,19 @@ def offered(cell: CellSummary) -> str:
     return "at once" if cell.rate is None else f"{cell.rate:g}/s"
 
 
+def show(console: Console, summary: Summary) -> None:
+    """What a person reads of a run: its experiment's own tables, or those of the rush."""
+    module = findings_module(summary.experiment)
+    if module is not None and summary.findings is not None:
+        module.show(console, summary.findings)
+    elif not summary.cells:
+        console.print("No cell was measured.")
+    else:
+        print_tables(console, summary)
+
+
 def print_tables(console: Console, summary: Summary) -> None:
     """Both tables, and what else must be said of the run."""
-    if not summary.cells:
-        console.print("No cell was measured.")
-        return
     console.print(typical_table(summary.cells))
     console.print(load_table(summary.cells))
     for line in remarks(summary):
@@ -138,4 +147,6 @@ def place(cell: CellSummary) -> int:
 
 
 def plain_table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)
+    """A table in the product's one style. A title may be wider than its table."""
+    words = Text(title, style="bold", no_wrap=True, overflow="ignore")
+    return Table(title=words, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)

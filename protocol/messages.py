@@ -208,7 +208,8 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Submit:
     """One request. `id` is its index in the union schedule of all clients; `deadline` counts seconds from its
-    receipt by the router; `expected_tokens` is a prediction of the reply's length, for policies that use one."""
+    receipt by the router; `expected_tokens` is a prediction of the reply's length, for policies that use one;
+    `prefix` counts the leading tokens that other requests have too, so that the worker keeps what it read of them."""
 
     id: int = checked(request_id)
     user: str = checked(text(256))
@@ -221,6 +222,7 @@ class Submit:
     priority: int = checked(integer(-1_000_000, 1_000_000), default=0)
     deadline: float | None = checked(optional(real(0, 1e9)), default=None)
     margins: bool = checked(boolean(), default=False)
+    prefix: int = checked(integer(0, MAX_PROMPT_TOKENS), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,8 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of the engine, [begin, end]: rows that decoded, prompts that were read in it, prompt tokens read in
-    all, and who got what. `read` pairs a request's id with its prompt tokens read in this step."""
+    all, and who got what. `read` pairs a request's id with its prompt tokens read in this step, `reused` with those
+    that need not be read, since they were found in the prefix cache."""
 
     begin: int = checked(time_ns)
     end: int = checked(time_ns)
@@ -269,6 +272,7 @@ class Step:
     prompt_tokens: int = checked(integer(0, 2**40))
     rows: tuple[Row, ...] = checked(array(nested(Row), 100_000))
     read: tuple[tuple[int, ...], ...] = checked(array(integers(2, shortest=2), 100_000), default=())
+    reused: tuple[tuple[int, ...], ...] = checked(array(integers(2, shortest=2), 100_000), default=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,18 @@ from typing import Any, TypeVar
 
 import click
 
+from protocol.sizes import parse_bytes
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def as_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Callback of an option that takes an amount of memory in words."""
+    try:
+        return None if value is None else parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
 
 cell_option = click.option(
     "--cell", default="cell", show_default=True, help="Name of what is measured; the records' file is called by it."

@@ -23,13 +23,15 @@ class RequestRecord:
     `first_received` and `last_received` are on the client's clock, `received`, `admitted` and `ended` on the
     router's, `started`, `first_token` and `last_token` on the worker's.
     `messages` are (time received, tokens) of each message that carried tokens or text; `departure` is the ordinal of
-    the admission that took the request; `end` is one of protocol.messages.ENDS.
+    the admission that took the request; `end` is one of protocol.messages.ENDS. `reused` counts prompt tokens that
+    the worker found in its prefix cache; `margins` are the logit gaps of a request that asked for them, one a token.
     """
 
     cell: str
     id: int
     user: str | None = None
     prompt_tokens: int | None = None
+    reused: int | None = None
     max_tokens: int | None = None
     intended: int | None = None
     sent: int | None = None
@@ -44,6 +46,7 @@ class RequestRecord:
     departure: int | None = None
     messages: tuple[tuple[int, int], ...] | None = None
     tokens: tuple[int, ...] | None = None
+    margins: tuple[float, ...] | None = None
     text: str | None = None
     finish: str | None = None
     end: str | None = None

@@ -169,7 +169,7 @@ class Core:
 
     def stepped(self, now: int, step: Step) -> list[Action]:
         """The worker finished a step."""
-        for id, read in step.read:
+        for id, read in (*step.read, *step.reused):
             if id in self._running:
                 self._running[id].unread -= read
         shares: dict[Client, list[Row]] = {}

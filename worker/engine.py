@@ -7,13 +7,19 @@ from typing import Any, Protocol
 from protocol.messages import ChatTurn, Row, Submit
 
 
+class CannotServe(Exception):
+    """The engine cannot do what the router asks for; one line that says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What one step did: rows that decoded, prompts read in it (`(id, tokens read)`), and what each request got."""
+    """What one step did: rows that decoded, prompts read in it (`(id, tokens read)`), what each request got, and
+    prompt tokens that were found in the prefix cache (`(id, tokens)`)."""
 
     decoding: int
     read: tuple[tuple[int, int], ...]
     rows: tuple[Row, ...]
+    reused: tuple[tuple[int, int], ...] = ()
 
 
 class Engine(Protocol):
@@ -45,7 +51,8 @@ class Engine(Protocol):
         request in it is lost and `reset` must follow."""
 
     def warm_up(self, seats: int, prompt_lengths: Sequence[int]) -> None:
-        """Do what the first real requests must not pay for; leaves the engine empty."""
+        """Do what the first real requests must not pay for; leaves the engine empty. Raises CannotServe when it
+        cannot serve so many at once."""
 
     def reset(self) -> None:
         """Empty the engine: nothing in flight, no prefix kept, memory peaks forgotten."""

@@ -15,7 +15,7 @@ from protocol.process import StopRequest, resident_bytes
 from protocol.records import CellRecord, RecordWriter, RequestRecord, StepRecord
 from protocol.roundtrip import clock_record, measure_offset
 from protocol.wire import PeerSlow, dealer, fresh_instance
-from worker.engine import Engine, StepOutcome
+from worker.engine import CannotServe, Engine, StepOutcome
 
 HELLO_EVERY = SECOND // 5
 SILENCE = 3 * SECOND
@@ -78,12 +78,18 @@ class Service:
     prompt_tokens: int
     started: int
     written: int = 0
+    reused: int = 0
     first_token: int | None = None
     last_token: int | None = None
 
     def record(self, cell: str) -> RequestRecord:
         return RequestRecord(
-            cell, self.id, started=self.started, first_token=self.first_token, last_token=self.last_token
+            cell,
+            self.id,
+            reused=self.reused,
+            started=self.started,
+            first_token=self.first_token,
+            last_token=self.last_token,
         )
 
 
@@ -113,11 +119,13 @@ class WorkerLoop:
         self.stint: Stint | None = None
         self.heard = self.hailed = 0
         self.refusal = ""
+        self.farewell = "the worker was stopped"
 
     # --- the loop ---
 
     def serve(self) -> None:
-        """Until a signal comes. Raises what the engine or the operating system raised, after leaving the router."""
+        """Until a signal comes. Raises what the engine or the operating system raised, after leaving the router;
+        CannotServe when the engine cannot do what the router asks for."""
         try:
             while not self.stop.requested:
                 self._drain()
@@ -125,7 +133,7 @@ class WorkerLoop:
                 if self.stint is not None and (self.engine.in_flight or self.stint.removed):
                     self._step(self.stint)
         finally:
-            self._leave("the worker was stopped")
+            self._leave(self.farewell)
             self.line.close()
             self.context.term()
             self.records.close()
@@ -167,9 +175,7 @@ class WorkerLoop:
             case m.Tokenize():
                 self._tokenize(message)
             case m.Prepare():
-                self.engine.warm_up(message.seats, message.prompt_lengths)
-                self.heard = now()
-                self._ready(warm=True)
+                self._warm_up(message)
             case m.Bye():
                 self._leave("")
             case m.Refused():
@@ -190,6 +196,15 @@ class WorkerLoop:
 
     def _ready(self, warm: bool) -> None:
         self._send(m.WorkerReady(self.engine.context, warm, self.engine.facts))
+
+    def _warm_up(self, asked: m.Prepare) -> None:
+        try:
+            self.engine.warm_up(asked.seats, asked.prompt_lengths)
+        except CannotServe as error:
+            self.farewell = str(error)
+            raise
+        self.heard = now()
+        self._ready(warm=True)
 
     def _leave(self, reason: str) -> None:
         """Say goodbye to a router that is still there."""
@@ -258,14 +273,14 @@ class WorkerLoop:
         self.progress.steps += 1
         removed, stint.removed = stint.removed, []
         if outcome.rows or outcome.read or removed:
-            tokens_read = sum(read for _, read in outcome.read)
-            rows = (*removed, *outcome.rows)
-            self._send(m.Step(begin, end, outcome.decoding, len(outcome.read), tokens_read, rows, outcome.read))
+            self._send(_step(outcome, removed, begin, end))
             self._stamp(stint, outcome, begin, end, in_flight)
 
     def _stamp(self, stint: Stint, outcome: StepOutcome, begin: int, end: int, in_flight: int) -> None:
         context = max([s.prompt_tokens + s.written for s in stint.services.values()], default=0)
         stint.steps += 1
+        for id, tokens in outcome.reused:
+            stint.services[id].reused = tokens
         for row in outcome.rows:
             service = stint.services[row.id]
             if row.tokens:
@@ -302,3 +317,17 @@ class WorkerLoop:
             self.line.send(message)
         except PeerSlow:
             return
+
+
+def _step(outcome: StepOutcome, removed: list[Row], begin: int, end: int) -> m.Step:
+    """The message of one step; rows that were removed meanwhile come first."""
+    return m.Step(
+        begin=begin,
+        end=end,
+        decoding=outcome.decoding,
+        reading=len(outcome.read),
+        prompt_tokens=sum(read for _, read in outcome.read),
+        rows=(*removed, *outcome.rows),
+        read=outcome.read,
+        reused=outcome.reused,
+    )

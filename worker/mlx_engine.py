@@ -3,52 +3,55 @@
 No other module touches the insides of `mlx_lm.generate`, whose interface changes from release to release.
 """
 
-import functools
-import json
-from collections.abc import Callable, Iterable, Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
-from protocol.messages import ChatTurn, Row, Sampling, Submit
-from worker.blas import preload
+from protocol.messages import ChatTurn, Row, Submit
 from worker.engine import StepOutcome
-from worker.models import LoadedModel, device
+from worker.models import LoadedModel
+from worker.prefix_cache import PrefixCache
+from worker.serving import margins, model_facts, refuse, sampler_for, tokenize
+from worker.shared_prefixes import Boarding, SharedPrefixes, shared_start
 from worker.text import TextStream
 
-preload(device())  # whoever imports this module first: MLX binds to the BLAS that is there when it loads
+import mlx.core as mx  # isort: skip (after the BLAS that comes with `serving`)
+from mlx_lm.generate import BatchGenerator, StopSequences  # isort: skip
+from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache  # isort: skip
 
-import mlx.core as mx  # noqa: E402
-from mlx_lm.generate import BatchGenerator, StopSequences  # noqa: E402
-from mlx_lm.sample_utils import make_sampler  # noqa: E402
-
-Sampler = Callable[[Any], Any]
 WarmUpCase = tuple[int, ...]
 
 _CPU_WARM_UP_PROMPT = 32  # on a CPU nothing depends on a prompt's exact length, and reading is slow there
-_WIDEST_MARGIN = 1e9
 
 
 @dataclass(slots=True)
 class _Flight:
-    """A request in the generator."""
+    """A request in the generator. Its first `keep` tokens are kept for others once they are read."""
 
-    id: int
+    request: Submit
     text: TextStream
-    margins: bool
+    reused: int = 0
+    keep: int = 0
     read: int = 0
+
+    @property
+    def id(self) -> int:
+        return self.request.id
 
 
 class MLXEngine:
     """An `Engine` on a loaded model: decodes all its rows together and reads prompts between two tokens.
 
     `seats` is the largest number of rows that decode at once (a `warm_up` may raise it), `prefill_batch` how many
-    prompts are read together, and `prefill_step` how many tokens of each in one step. Every token that the model
-    chose counts as the request's, also those that spell a stop string and are not in its text; the one exception
-    is the stop token.
+    prompts are read together, and `prefill_step` how many tokens of each in one step. The caches of shared starts
+    take `prefix_bytes` at most; 0 keeps none. Every token that the model chose counts as the request's, also those
+    that spell a stop string and are not in its text; the one exception is the stop token.
     """
 
-    def __init__(self, model: LoadedModel, *, seats: int, prefill_step: int, prefill_batch: int) -> None:
+    def __init__(
+        self, model: LoadedModel, *, seats: int, prefill_step: int, prefill_batch: int, prefix_bytes: int = 0
+    ) -> None:
         self._model = model
         self._seats = seats
         self._prefill_step = prefill_step
@@ -58,6 +61,8 @@ class MLXEngine:
         self._warm: set[WarmUpCase] = set()
         self._flights: dict[int, _Flight] = {}  # by the generator's own numbers
         self._uids: dict[int, int] = {}  # its number of each request
+        self._prefixes = SharedPrefixes(PrefixCache(prefix_bytes))
+        self._reused: list[tuple[int, int]] = []
         self._generator = self._built()
 
     def _built(self) -> Any:
@@ -76,28 +81,19 @@ class MLXEngine:
 
     @property
     def facts(self) -> dict[str, Any]:
-        model = self._model
-        return {
-            "engine": "mlx",
-            "model": model.name,
-            "weights": model.weights,
-            "context": model.context,
-            "device": model.device,
-            "dtype": model.dtype,
-            "blas": model.blas.name,
-            "blas_source": model.blas.source,
-            "blas_settings": model.blas.settings,
-            "blas_warning": model.blas.warning,
-            "mlx": version("mlx"),
-            "mlx_lm": version("mlx-lm"),
-            "chat_template_args": json.dumps(dict(model.chat_template_args), sort_keys=True),
+        return model_facts(self._model) | {
             "prefill_step": self._prefill_step,
             "prefill_batch": self._prefill_batch,
+            "prefix_capacity_bytes": self._prefixes.kept.capacity,
+            "prefix_bytes": self._prefixes.kept.bytes,
+            "prefix_hits": self._prefixes.hits,
+            "prefix_misses": self._prefixes.misses,
+            "prefix_evicted": self._prefixes.kept.evicted,
         }
 
     @property
     def in_flight(self) -> int:
-        return len(self._flights)
+        return len(self._flights) + len(self._prefixes.waiting)
 
     def peak_memory(self) -> int:
         return int(mx.get_peak_memory())
@@ -105,62 +101,39 @@ class MLXEngine:
     # --- requests in and out ---------------------------------------------------------------------------------
 
     def tokenize(self, conversations: Sequence[Sequence[ChatTurn]]) -> list[list[int]]:
-        if not self._model.tokenizer.has_chat_template:
-            raise ValueError(f"{self._model.name} has no chat template: use a model that is tuned for conversations")
-        return [self._prompt(turns) for turns in conversations]
-
-    def _prompt(self, turns: Sequence[ChatTurn]) -> list[int]:
-        spoken = [{"role": turn.role, "content": turn.content} for turn in turns]
-        template = self._model.tokenizer.apply_chat_template
-        try:
-            return list(template(spoken, add_generation_prompt=True, **self._model.chat_template_args))
-        except Exception as error:  # a template is a program of the model's maker
-            raise ValueError(f"the chat template does not take this conversation: {error}") from error
+        return tokenize(self._model, conversations)
 
     def insert(self, requests: Sequence[Submit]) -> None:
-        self._refuse(requests)
-        if not requests:
+        refuse(self._model, requests, set(self._uids) | self._prefixes.waiting)
+        self._board(self._prefixes.board(requests))
+
+    def _board(self, boardings: Sequence[Boarding]) -> None:
+        """Into the generator, all of them at once; caches are copied there."""
+        if not boardings:
             return
+        requests = [boarding.request for boarding in boardings]
+        caches = [_own(boarding) for boarding in boardings]
+        reused = [b.reused if cache is not None else 0 for b, cache in zip(boardings, caches, strict=True)]
         with mx.stream(self._generator.stream):
-            uids = self._generator.insert(
-                prompts=[list(request.tokens) for request in requests],
+            uids = self._generator.insert_segments(
+                segments=[_segments(b, skip) for b, skip in zip(boardings, reused, strict=True)],
                 max_tokens=[request.max_tokens for request in requests],
-                samplers=[self._sampler(request.sampling) for request in requests],
+                caches=caches,
+                all_tokens=[list(r.tokens[:skip]) for r, skip in zip(requests, reused, strict=True)],
+                samplers=[sampler_for(self._model, request.sampling) for request in requests],
                 stop_sequences=[self._until_length if r.ignore_eos else self._until_eos for r in requests],
             )
-        for uid, request in zip(uids, requests, strict=True):
+        for uid, boarding, skip in zip(uids, boardings, reused, strict=True):
+            request = boarding.request
             text = TextStream(self._model.tokenizer.detokenizer, request.stop)
-            self._flights[uid] = _Flight(request.id, text, request.margins)
+            self._flights[uid] = _Flight(request, text, skip, boarding.keep)
             self._uids[request.id] = uid
-
-    def _refuse(self, requests: Sequence[Submit]) -> None:
-        """Raises ValueError if one of the requests cannot be taken."""
-        seen = set(self._uids)
-        for request in requests:
-            prompt, reply = len(request.tokens), request.max_tokens
-            if request.id in seen:
-                raise ValueError(f"request {request.id} is in the engine already")
-            if not prompt or reply < 1:
-                raise ValueError(f"request {request.id} needs a prompt and a reply of at least 1 token")
-            if prompt + reply > self.context:
-                raise ValueError(
-                    f"request {request.id}: {prompt} prompt tokens and {reply} reply tokens "
-                    f"are over the model's context of {self.context}"
-                )
-            if not 0 <= min(request.tokens) <= max(request.tokens) < self._model.vocabulary:
-                raise ValueError(
-                    f"request {request.id} has a token outside of the model's vocabulary of {self._model.vocabulary}"
-                )
-            seen.add(request.id)
-
-    def _sampler(self, sampling: Sampling) -> Sampler:
-        """Equal parameters give the same object: only rows that share it are sampled in one call."""
-        top_k = sampling.top_k if sampling.top_k < self._model.vocabulary else 0  # all of them: no restriction
-        greedy = sampling.temperature == 0 or sampling.top_p == 0
-        return _sampler(0.0, 1.0, 0) if greedy else _sampler(sampling.temperature, sampling.top_p, top_k)
+            self._reused += [(request.id, skip)] if skip else []
 
     def remove(self, ids: Iterable[int]) -> None:
-        self._remove([self._uids[known] for known in ids if known in self._uids])
+        gone = set(ids)
+        self._prefixes.remove(gone)
+        self._remove([self._uids[known] for known in gone if known in self._uids])
 
     def _remove(self, uids: Sequence[int]) -> None:
         if not uids:
@@ -168,10 +141,10 @@ class MLXEngine:
         with mx.stream(self._generator.stream):
             self._generator.remove(uids)
         for uid in set(uids):
-            self._forget(uid)
-
-    def _forget(self, uid: int) -> None:
-        del self._uids[self._flights.pop(uid).id]
+            flight = self._flights.pop(uid)
+            del self._uids[flight.id]
+            if flight.keep:
+                self._board(self._prefixes.given_up(shared_start(flight.request)))
 
     # --- one step --------------------------------------------------------------------------------------------
 
@@ -180,21 +153,33 @@ class MLXEngine:
             prompts, tokens = self._generator.next()
             for response in tokens:
                 response.prompt_cache = None  # lazy: until it is dropped it keeps the whole batch's buffers
-            margins = self._margins(tokens)
+            gaps = self._margins(tokens)
         except Exception as error:
             raise RuntimeError(f"MLX failed in a step: {type(error).__name__}: {error}") from error
         read = tuple(self._progress(response) for response in prompts)
-        rows = tuple(self._row(response, margins) for response in tokens)
+        rows = tuple(self._row(response, gaps) for response in tokens)
         self._remove([self._uids[row.id] for row in rows if row.finish and row.id in self._uids])
-        return StepOutcome(len(tokens), read, rows)
+        reused, self._reused = tuple(self._reused), []
+        return StepOutcome(len(tokens), read, rows, reused)
 
     def _progress(self, response: Any) -> tuple[int, int]:
         """A request's id and its prompt tokens read in this step; the last one counts when its row starts to decode."""
         flight = self._flights[response.uid]
         before, flight.read = flight.read, response.progress[0]
+        if flight.keep and flight.reused + flight.read >= flight.keep:
+            self._keep(response.uid, flight)
         return flight.id, flight.read - before
 
-    def _row(self, response: Any, margins: dict[int, float]) -> Row:
+    def _keep(self, uid: int, flight: _Flight) -> None:
+        """The end of a shared start, where the generator stops reading for one step: keep what was read so far."""
+        flight.keep = 0
+        with mx.stream(self._generator.stream):
+            cache, _ = self._generator.extract_cache([uid])[uid]
+            mx.eval([layer.state for layer in cache])
+        size = sum(layer.nbytes for layer in cache)
+        self._board(self._prefixes.read(shared_start(flight.request), cache, size))
+
+    def _row(self, response: Any, gaps: dict[int, float]) -> Row:
         """What a request got: text may lag behind its tokens, and ends before a stop string."""
         flight, finish = self._flights[response.uid], response.finish_reason
         chosen: tuple[int, ...] = () if finish == "stop" else (response.token,)
@@ -203,18 +188,17 @@ class MLXEngine:
             text += flight.text.finish()
         if flight.text.stopped:
             finish = "stop"
-        gaps = tuple(margins[response.uid] for _ in chosen) if flight.margins else None
-        return Row(flight.id, chosen, text, finish, gaps)
+        asked = tuple(gaps[response.uid] for _ in chosen) if flight.request.margins else None
+        return Row(flight.id, chosen, text, finish, asked)
 
     def _margins(self, responses: Sequence[Any]) -> dict[int, float]:
-        """Gap between the two best candidates' logits, for the requests that asked; its size is the row's doubt."""
-        asked = [response for response in responses if self._flights[response.uid].margins]
+        """By the generator's numbers, for the requests that asked."""
+        asked = [response for response in responses if self._flights[response.uid].request.margins]
         if not asked:
             return {}
         with mx.stream(self._generator.stream):
-            best = mx.topk(mx.stack([response.logprobs for response in asked]).astype(mx.float32), 2, axis=-1)
-            gaps: Any = mx.nan_to_num(mx.abs(best[:, 0] - best[:, 1]), nan=0.0, posinf=_WIDEST_MARGIN).tolist()
-        return {response.uid: float(gap) for response, gap in zip(asked, gaps, strict=True)}
+            gaps = margins([response.logprobs for response in asked])
+        return dict(zip([response.uid for response in asked], gaps, strict=True))
 
     # --- its life --------------------------------------------------------------------------------------------
 
@@ -247,13 +231,26 @@ class MLXEngine:
         self._generator = None
         self._flights.clear()
         self._uids.clear()
+        self._prefixes.clear()
+        self._reused.clear()
         mx.clear_cache()
 
 
-@functools.lru_cache(maxsize=1_024)
-def _sampler(temperature: float, top_p: float, top_k: int) -> Sampler:
-    sampler: Sampler = make_sampler(temp=temperature, top_p=top_p, top_k=top_k)
-    return sampler
+def _segments(boarding: Boarding, skip: int) -> list[list[int]]:
+    """The prompt without its first `skip` tokens, cut where the generator is to pause so that its cache can be kept."""
+    tokens, cut = boarding.request.tokens, max(skip, boarding.keep)
+    return [list(tokens[skip:cut]), list(tokens[cut:])]
+
+
+def _own(boarding: Boarding) -> Any:
+    """The cache that a request brings, without surplus tokens; None if there is none, or none that can be cut."""
+    if not boarding.surplus:
+        return boarding.cache
+    if not can_trim_prompt_cache(boarding.cache):
+        return None
+    shorter = [copy.copy(layer) for layer in boarding.cache]  # shares the arrays: trimming only moves an offset
+    trim_prompt_cache(shorter, boarding.surplus)
+    return shorter
 
 
 def warm_up_cases(seats: int, lengths: Sequence[int], together: int) -> list[WarmUpCase]:

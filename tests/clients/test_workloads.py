@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.workloads import WORKLOADS, Prompt, cycled, emails, from_file, limits, mixed, parse_line, prompts_for
+from clients.workloads import (
+    WORKLOADS,
+    Prompt,
+    common_start,
+    cycled,
+    emails,
+    from_file,
+    limits,
+    mixed,
+    parse_line,
+    prompts_for,
+    shared_probes,
+)
 from protocol.messages import ChatTurn, Submit, decode, encode
 
 HELLO = (ChatTurn("user", "Hello"),)
@@ -46,20 +58,41 @@ def test_limits(prompt: Prompt, ignore_eos: bool, expected: tuple[int, bool]) ->
 def test_every_workload_has_a_sentence_and_prompts() -> None:
     for name, sentence in WORKLOADS.items():
         assert len(sentence) > 20
-        assert len(prompts_for(name, 100, 64, 12)) == 100
+        assert len(prompts_for(name.replace("TOKENS", "400"), 100, 64, 12)) == 100
     assert prompts_for("emails", 5, 64, 12) == emails(5)
     assert prompts_for("mixed", 5, 64, 12) == mixed(5, 64, 12)
 
 
 def test_an_unknown_workload_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^no workload called 'mails'; there are emails, mixed$"):
-        prompts_for("mails", 4, 64, 12)
+    known = "there are emails, mixed, sorting, sorting-stamped, needle:TOKENS"
+    for unknown in ("mails", "emails:3", "needle", "needle:", "needle:many", "needle:-4"):
+        with pytest.raises(ValueError, match=f"^no workload called '{unknown}'; {known}$"):
+            prompts_for(unknown, 4, 64, 12)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_no_requests_are_refused(workload: str) -> None:
     with pytest.raises(ValueError, match="at least 1 request"):
         prompts_for(workload, 0, 64, 12)
+
+
+def test_probes_agree_with_a_prompt_in_what_it_shares_and_in_nothing_else() -> None:
+    turns = (ChatTurn("system", "Sort."), ChatTurn("user", "0 tents"))
+    first, second = shared_probes(Prompt(turns, shared_turns=1))
+    assert first[:1] == second[:1] == turns[:1]
+    assert [probe[1].role for probe in (first, second)] == ["user", "user"]
+    assert first[1].content[0] != second[1].content[0]
+    assert len(shared_probes(Prompt(turns, shared_turns=2))[0]) == 3
+    assert shared_probes(Prompt(turns)) == ()
+
+
+@given(st.lists(st.integers(0, 3)), st.lists(st.lists(st.integers(0, 3)), min_size=1, max_size=4))
+def test_the_common_start_is_the_longest(start: list[int], rests: list[list[int]]) -> None:
+    lists = [[*start, *rest] for rest in rests]
+    common = common_start(lists)
+    assert common >= len(start)
+    assert all(each[:common] == lists[0][:common] for each in lists)
+    assert common == min(map(len, lists)) or len({each[common] for each in lists}) > 1
 
 
 def test_emails_leave_lengths_to_the_run() -> None:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.arrivals import poisson
+from experiments.cell import Cell
 from experiments.plan import (
     START_UP_S,
     STUDY_CAPACITY,
     STUDY_LOADS,
-    Cell,
     Offer,
     RushSettings,
     cells,
@@ -24,11 +24,10 @@ from experiments.plan import (
     two_digits,
 )
 from router.policies import parse_policy
+from worker.options import Server
 
 SETTINGS = RushSettings(
-    engine="paced",
-    model="",
-    profile="instant",
+    server=Server(engine="paced", profile="instant"),
     policies=("one", "static", "continuous"),
     rates=(1.0, 2.0, 4.0),
     loads=STUDY_LOADS,
@@ -42,8 +41,6 @@ SETTINGS = RushSettings(
     clients=2,
     queue=4096,
     timeout=None,
-    prefill_step=2048,
-    prefill_batch=8,
 )
 
 
@@ -147,21 +144,21 @@ def test_nothing_is_repeated_in_a_quick_run_or_a_run_of_one_cell() -> None:
 
 
 def test_the_schedule_is_the_clients() -> None:
-    cell = Cell("", "", "one", 4.0, None)
-    assert schedule(cell, SETTINGS) == [time / 1e9 for time in poisson(40, 4.0, 12)]
-    assert schedule(replace(cell, rate=None), replace(SETTINGS, requests=3)) == [0, 0, 0]
-    assert schedule(replace(cell, rate=2.0), replace(SETTINGS, arrivals="constant", requests=2)) == [0.5, 1.0]
+    cell = Cell("", "", "one", requests=40, max_tokens=1, rate=4.0)
+    assert schedule(cell) == [time / 1e9 for time in poisson(40, 4.0, 12)]
+    assert schedule(replace(cell, rate=None, requests=3)) == [0, 0, 0]
+    assert schedule(replace(cell, rate=2.0, arrivals="constant", requests=2)) == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(("policy", "gain"), [("one", 1.0), ("static:n=8,wait=0.5", 2.1), ("continuous:seats=8", 3.5)])
 def test_a_backlog_takes_one_reply_after_another_over_the_gain(policy: str, gain: float) -> None:
-    cell = Cell("", "", policy, None, None)
-    assert expected_s(cell, SETTINGS, 2.0) == pytest.approx(START_UP_S + 40 * 2.0 / gain)
+    cell = Cell("", "", policy, requests=40, max_tokens=1)
+    assert expected_s(cell, 2.0) == pytest.approx(START_UP_S + 40 * 2.0 / gain)
 
 
 def test_a_calm_cell_takes_its_arrivals_and_a_last_reply() -> None:
-    settings = replace(SETTINGS, arrivals="constant", requests=10)
-    assert expected_s(Cell("", "", "one", 0.5, None), settings, 1.0) == pytest.approx(START_UP_S + 20 + 2)
+    cell = Cell("", "", "one", requests=10, max_tokens=1, rate=0.5, arrivals="constant")
+    assert expected_s(cell, 1.0) == pytest.approx(START_UP_S + 20 + 2)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from experiments.tables import (
     MISSING,
     highest,
     load_table,
-    print_tables,
     remarks,
     seconds_text,
     server,
@@ -27,7 +26,7 @@ from experiments.tables import (
 from tests.virtual import VirtualRush
 
 WIDTH = 80
-SAME = {"engine": "paced", "profile": "qwen3-4b-4bit-m4max"}
+SAME = {"server": {"engine": "paced", "profile": "qwen3-4b-4bit-m4max"}}
 NOTHING = Spread(0, None, None, None, None)
 
 
@@ -39,7 +38,7 @@ def measured(spec: str, rate: float | None) -> CellSummary:
 
 
 def summary(*cells: CellSummary, **changes: Any) -> Summary:
-    whole = Summary(1, "rush", True, None, list(cells), None, None)
+    whole = Summary(1, "rush", True, None, list(cells), None, None, None)
     return replace(whole, **changes)
 
 
@@ -75,7 +74,7 @@ def slower(cell: CellSummary, factor: float) -> CellSummary:
 
 def printed(of: Summary, study: bool = True, same_profile: bool = True) -> str:
     console = Console(width=WIDTH, record=True, file=io.StringIO(), force_terminal=False)
-    print_tables(console, of)
+    show(console, of)
     if study:
         print_study(console, of, SAME if same_profile else {})
     return console.export_text()

@@ -45,6 +45,7 @@ submits = st.builds(
     priority=st.integers(-1_000_000, 1_000_000),
     deadline=st.none() | st.floats(0, 1e9),
     margins=st.booleans(),
+    prefix=st.integers(0, m.MAX_PROMPT_TOKENS),
 )
 some_rows = st.integers(0, 100_000)
 reads = tuples(st.tuples(ids, ids))
@@ -70,7 +71,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     m.Admit: st.builds(m.Admit, tuples(submits)),
     m.Tokens: st.builds(m.Tokens, times, tuples(rows)),
     m.Ended: st.builds(m.Ended, ids, st.sampled_from(m.ENDS), short),
-    m.Step: st.builds(m.Step, times, times, some_rows, some_rows, st.integers(0, 2**40), tuples(rows), reads),
+    m.Step: st.builds(m.Step, times, times, some_rows, some_rows, st.integers(0, 2**40), tuples(rows), reads, reads),
     m.Failed: st.builds(m.Failed, few_ids, short),
 }
 any_message = st.one_of(*MESSAGES.values())

@@ -61,7 +61,7 @@ def test_bytes_on_the_wire_stay_the_same() -> None:
     assert encode(m.Ping(7), "r") == b"\x94\x01\xa4ping\xa1r\x07"
     submit = m.Submit(3, "ann", (5, 6), 9, stop=("x",), sampling=m.Sampling(0.5), deadline=2.0)
     assert msgpack.unpackb(encode(submit, "r")) == [
-        1, "submit", "r", 3, "ann", [5, 6], 9, False, ["x"], [0.5, 1.0, 0], None, 0, 2.0, False,
+        1, "submit", "r", 3, "ann", [5, 6], 9, False, ["x"], [0.5, 1.0, 0], None, 0, 2.0, False, 0,
     ]  # fmt: skip
 
 

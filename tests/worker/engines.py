@@ -14,8 +14,12 @@ LIGHTHOUSE = (
 )
 
 
-def engine_on(model: LoadedModel, seats: int = 8, prefill_step: int = 64, prefill_batch: int = 8) -> MLXEngine:
-    return MLXEngine(model, seats=seats, prefill_step=prefill_step, prefill_batch=prefill_batch)
+def engine_on(
+    model: LoadedModel, seats: int = 8, prefill_step: int = 64, prefill_batch: int = 8, prefix_bytes: int = 0
+) -> MLXEngine:
+    return MLXEngine(
+        model, seats=seats, prefill_step=prefill_step, prefill_batch=prefill_batch, prefix_bytes=prefix_bytes
+    )
 
 
 def request(number: int, prompt: str | tuple[int, ...] = "once upon", limit: int = 8, **more: Any) -> Submit:

@@ -10,6 +10,7 @@ from tests.worker.engines import LIGHTHOUSE, engine_on, request
 from worker.engine import Engine
 from worker.mlx_engine import MLXEngine, warm_up_cases
 from worker.models import LoadedModel
+from worker.serving import sampler_for
 
 # --- what a step says ----------------------------------------------------------------------------------------
 
@@ -116,10 +117,10 @@ def test_memory_peaks_start_anew_at_a_reset(tiny: LoadedModel, play: Any) -> Non
 # --- sampling, warm-up, facts --------------------------------------------------------------------------------
 
 
-def test_rows_with_equal_sampling_share_one_sampler(engine: MLXEngine) -> None:
+def test_rows_with_equal_sampling_share_one_sampler(tiny: LoadedModel) -> None:
     warm = Sampling(0.7, 0.9, 40)
-    assert engine._sampler(warm) is engine._sampler(Sampling(0.7, 0.9, 40))
-    assert engine._sampler(warm) is not engine._sampler(Sampling(0.8, 0.9, 40))
+    assert sampler_for(tiny, warm) is sampler_for(tiny, Sampling(0.7, 0.9, 40))
+    assert sampler_for(tiny, warm) is not sampler_for(tiny, Sampling(0.8, 0.9, 40))
 
 
 def test_sampling_from_one_candidate_is_greedy(engine: MLXEngine, play: Any) -> None:

@@ -1,0 +1,64 @@
+"""The needle test: one customer's name in a long pile of emails, found with a KV cache of fewer and fewer bits?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from experiments.cell import SEED, Cell
+from experiments.memory import shortage
+from experiments.run import Run
+from worker.options import Server
+
+BITS = (16, 8, 4)
+CONTEXTS, QUESTIONS = (500, 1_000), 5
+QUICK_CONTEXTS, QUICK_QUESTIONS = (300, 500), 3
+STUDY_CONTEXTS, STUDY_QUESTIONS = (4_000, 16_500), 10
+ANSWER_TOKENS = 16
+PREFILL_STEP = 512
+
+
+@dataclass(frozen=True, slots=True)
+class KVQuantSettings:
+    """What is measured; plain values, as they stand in the manifest. `contexts` are tokens of a prompt, roughly."""
+
+    server: Server
+    bits: tuple[int, ...]
+    contexts: tuple[int, ...]
+    questions: int
+    seed: int = SEED
+
+
+def servers(settings: KVQuantSettings) -> Iterator[Server]:
+    """One for each cache, most bits first; they differ in nothing else."""
+    for bits in sorted(settings.bits, reverse=True):
+        yield replace(settings.server, kv_bits=bits)
+
+
+def cells(settings: KVQuantSettings, bits: int) -> list[Cell]:
+    """The same questions for each length of the pile. One at a time, since a quantized cache cannot be batched."""
+    return [
+        Cell(
+            name=f"{99 - bits}-{bits}-bits-{context:06d}-tokens",
+            label=f"{bits} bits, about {context:,} tokens",
+            policy="one",
+            requests=settings.questions,
+            max_tokens=ANSWER_TOKENS,
+            seed=settings.seed,
+            workload=f"needle:{context}",
+            labels={"kv_bits": bits, "context": context},
+        )
+        for context in settings.contexts
+    ]
+
+
+def measure(settings: KVQuantSettings, run: Run) -> None:
+    """Every length of the pile with every cache; one that does not fit or fails leaves the others."""
+    total, number = len(settings.bits) * len(settings.contexts), 0
+    for server in servers(settings):
+        run.serve(server)
+        for cell in cells(settings, server.kv_bits or 0):
+            number += 1
+            lacking = shortage(server, cell)
+            if lacking is not None:
+                run.refuse(cell, lacking)
+            else:
+                run.attempt(cell, f"{number}/{total} {cell.label}")

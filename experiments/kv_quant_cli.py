@@ -1,0 +1,87 @@
+"""`headway kv-quant`: checks what was asked before anything starts, runs it, and shows the table."""
+
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from clients.cli import load_prompts
+from experiments import kv_quant as plan
+from experiments.cell import SEED
+from experiments.kv_quant import KVQuantSettings
+from experiments.launch import finish, launch, run_options
+from experiments.lists import whole_numbers, words
+from experiments.tables import show
+from worker.options import Server, server_options
+
+MOST_TOKENS = 1_000_000
+
+
+@click.command(name="kv-quant")
+@server_options("engine", "profile", "prefill_batch", "prefill_step", "prefix_cache", "kv_bits")
+@click.option("--bits", default="16,8,4", show_default=True, help="Bits of the KV cache; 16: as the model computes.")
+@click.option(
+    "--contexts",
+    help=f"Tokens of a prompt, roughly. [default: {','.join(map(str, plan.CONTEXTS))}; with --quick "
+    f"{','.join(map(str, plan.QUICK_CONTEXTS))}]",
+)
+@click.option(
+    "--questions",
+    type=click.IntRange(1, 700),
+    help=f"Piles of each length. [default: {plan.QUESTIONS}; with --quick {plan.QUICK_QUESTIONS}]",
+)
+@click.option("--quick", is_flag=True, help="Shorter piles, fewer questions.")
+@click.option(
+    "--study", is_flag=True, help=f"The study's sizes: {plan.STUDY_QUESTIONS} questions in 4,000 and 16,500 tokens."
+)
+@click.option("--reference", is_flag=True, help="Show the study's findings too.")
+@run_options
+def kv_quant(
+    server: Server, bits: str, contexts: str | None, questions: int | None, quick: bool, study: bool, reference: bool,
+    out: Path, dry_run: bool,
+) -> None:  # fmt: skip
+    """Find a name in a long pile of emails, with a KV cache of fewer bits.
+
+    Shows what was found, how much smaller the cache is, and how long reading took. It runs one at a time, because a
+    quantized cache cannot be batched.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    sizes, count = (
+        (plan.STUDY_CONTEXTS, plan.STUDY_QUESTIONS)
+        if study
+        else (plan.QUICK_CONTEXTS, plan.QUICK_QUESTIONS)
+        if quick
+        else (plan.CONTEXTS, plan.QUESTIONS)
+    )
+    try:
+        settings = KVQuantSettings(
+            server=server,
+            bits=tuple(int(word) for word in words("--bits", bits, [str(known) for known in plan.BITS])),
+            contexts=whole_numbers("--contexts", contexts, 1, MOST_TOKENS) if contexts else sizes,
+            questions=questions or count,
+        )
+        for cell in plan.cells(settings, 16):
+            load_prompts(cell.workload, None, cell.requests, cell.max_tokens, SEED)
+        server.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    console.print(
+        f"Plan: {server.name}, {settings.questions} questions in piles of about "
+        f"{' and '.join(f'{n:,}' for n in settings.contexts)} tokens, KV cache at "
+        f"{', '.join(map(str, sorted(settings.bits, reverse=True)))} bits, one at a time.",
+        soft_wrap=True,
+    )
+    if dry_run:
+        return
+    run, summary = launch(
+        "kv-quant", asdict(settings), server, out, console, lambda run: partial(plan.measure, settings, run)
+    )
+    show(console, summary)
+    if reference:
+        from experiments.kv_quant_findings import show_study
+
+        show_study(console)
+    sys.exit(finish(run, summary))

@@ -1,0 +1,86 @@
+"""How every experiment's command begins and ends: the model fetched, a run folder made, the outcome told."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from experiments.manifest import first_manifest
+from experiments.run import Run
+from experiments.run_folder import MANIFEST, RunFolderError, Summary, analyse, check_parent, create, write_json
+from protocol.process import StopRequest
+from worker import models
+from worker.options import Server
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _parent(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+    try:
+        check_parent(value)
+    except RunFolderError as error:
+        raise click.UsageError(str(error)) from None
+    return value
+
+
+def run_options(command: Command) -> Command:
+    """`--out`, the folder in which run folders are made, checked; and `--dry-run`."""
+    out = click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        default=Path("runs"),
+        show_default=True,
+        callback=_parent,
+        help="Folder in which the run's own folder is made.",
+    )
+    return out(click.option("--dry-run", is_flag=True, help="Print the plan and stop.")(command))
+
+
+def launch(
+    experiment: str,
+    settings: Mapping[str, Any],
+    server: Server,
+    out: Path,
+    console: Console,
+    body: Callable[[Run], Callable[[], None]],
+) -> tuple[Run, Summary]:
+    """Measure, and sum up; `body` makes of a run what it does. Ends the process with status 2 when the model or the
+    folder cannot be had."""
+    fetch(server)
+    try:
+        folder = create(out, experiment)
+    except RunFolderError as error:
+        raise click.UsageError(str(error)) from None
+    run = Run(experiment, settings, folder, console, StopRequest())
+    return run, run.measure(body(run))
+
+
+def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path) -> tuple[Path, Summary]:
+    """A run folder for what needs no measurement: manifest and summary."""
+    try:
+        folder = create(out, experiment)
+    except RunFolderError as error:
+        raise click.UsageError(str(error)) from None
+    write_json(folder / MANIFEST, first_manifest(experiment, settings, "") | {"complete": True, "reason": None})
+    return folder, analyse(folder)
+
+
+def fetch(server: Server) -> None:
+    """The model, if it is not here. In a process of its own: that takes the libraries that only a worker loads."""
+    if server.engine == "mlx" and not models.cached(server.model):
+        fetched = subprocess.run([sys.executable, "-m", "experiments", "fetch", server.model], check=False)
+        if fetched.returncode:
+            sys.exit(fetched.returncode)
+
+
+def finish(run: Run, summary: Summary) -> int:
+    """Say how it ended and where it is kept. The exit status: 0 for a complete run, 1 for an incomplete one, 130 for
+    one that was interrupted."""
+    if not summary.complete:
+        run.console.print(f"INCOMPLETE: {summary.reason}", soft_wrap=True)
+    run.console.print(f"Results: {run.folder} (summary.json, manifest.json, records)", soft_wrap=True)
+    return 0 if summary.complete else 130 if run.interrupted else 1

@@ -1,0 +1,70 @@
+"""`headway prefix`: checks what was asked before anything starts, runs it, and shows the table."""
+
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from clients.arrivals import ArrivalPlan
+from experiments import prefix as plan
+from experiments.cell import SEED
+from experiments.launch import finish, launch, run_options
+from experiments.prefix import PrefixSettings
+from experiments.tables import show
+from worker.options import Server, server_options
+
+
+@click.command()
+@server_options("engine", "profile", "kv_bits")
+@click.option(
+    "--emails",
+    type=click.IntRange(1, 10_000),
+    help=f"Emails to sort. [default: {plan.EMAILS}; with --quick {plan.QUICK_EMAILS}]",
+)
+@click.option("--rate", type=float, help="Emails per second, served by continuous, instead of one at a time.")
+@click.option(
+    "--timestamp-first", is_flag=True, help="Begin every prompt with the time of day: nothing can be reused then."
+)
+@click.option("--seed", type=int, default=SEED, show_default=True, help="Seed of the arrivals, with --rate.")
+@click.option("--quick", is_flag=True, help="Fewer emails.")
+@click.option("--reference", "study", is_flag=True, help="Show the study's figures too.")
+@run_options
+def prefix(
+    server: Server, emails: int | None, rate: float | None, timestamp_first: bool, seed: int, quick: bool, study: bool,
+    out: Path, dry_run: bool,
+) -> None:  # fmt: skip
+    """Sort emails without and with the cache of what prompts share.
+
+    Every prompt begins with the same rules and ten worked examples, and ends with its own email. Shows what reading
+    the start once saves, whether the answers stay the same, and how many are right.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    settings = PrefixSettings(
+        server, emails or (plan.QUICK_EMAILS if quick else plan.EMAILS), rate, timestamp_first, seed
+    )
+    try:
+        if rate is not None:
+            ArrivalPlan("poisson", rate, seed)
+        server.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    how = "one at a time" if rate is None else f"{rate:g} a second"
+    stamped = ", each prompt beginning with the time of day" if timestamp_first else ""
+    console.print(
+        f"Plan: {server.name}, {settings.emails} emails sorted {how}{stamped}, without and with the prefix cache.",
+        soft_wrap=True,
+    )
+    if dry_run:
+        return
+    run, summary = launch(
+        "prefix", asdict(settings), server, out, console, lambda run: partial(plan.measure, settings, run)
+    )
+    show(console, summary)
+    if study:
+        from experiments.prefix_findings import show_study
+
+        show_study(console)
+    sys.exit(finish(run, summary))

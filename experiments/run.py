@@ -1,0 +1,100 @@
+"""One run of an experiment: its folder, its manifest, its worker, and its cells measured one after another."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.cell import Cell, client_options, router_options
+from experiments.manifest import first_manifest
+from experiments.progress import CellProgress
+from experiments.run_folder import MANIFEST, Summary, analyse, write_json
+from experiments.supervisor import CellFailed, Crew, Interrupted
+from protocol.process import StopRequest
+from worker.options import Server
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of `experiment` with these settings, into `folder`."""
+
+    experiment: str
+    settings: Mapping[str, Any]
+    folder: Path
+    console: Console
+    stop: StopRequest
+    manifest: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    _crew: Crew | None = None
+    _worker: tuple[Server, Sequence[str]] | None = None
+
+    def measure(self, body: Callable[[], None]) -> Summary:
+        """Do what `body` does, all processes ended afterwards, and sum up what was measured; the summary says whether
+        it is complete."""
+        with Crew(self.folder, self.stop) as self._crew:
+            self.manifest = first_manifest(self.experiment, self.settings, self._crew.run)
+            self.keep()
+            try:
+                body()
+                self.manifest |= {"complete": True, "reason": None}
+            except CellFailed as failure:
+                self.interrupted = isinstance(failure, Interrupted)
+                self.manifest["reason"] = str(failure)
+        self.keep()
+        return analyse(self.folder)
+
+    def keep(self, **facts: Any) -> None:
+        """Write the manifest, with these facts in it."""
+        self.manifest |= facts
+        write_json(self.folder / MANIFEST, self.manifest)
+
+    def serve(self, server: Server, *options: str) -> None:
+        """Have a worker with these settings from now on, in the place of an earlier one."""
+        assert self._crew is not None
+        self._worker = (server, options)
+        self._crew.start_worker([*server.arguments(), *options])
+
+    def cell(self, cell: Cell, title: str) -> None:
+        """Measure one cell. Raises CellFailed or Interrupted."""
+        assert self._crew is not None
+        progress = CellProgress(self.console, title, cell.requests)
+        with progress:
+            self._crew.run_cell(
+                cell.name,
+                cell.clients,
+                router_options(cell),
+                client_options(cell),
+                lambda event: self._follow(event, progress),
+            )
+
+    def attempt(self, cell: Cell, title: str) -> bool:
+        """Measure one cell; where that fails, keep the reason and be ready for the next one. Raises Interrupted."""
+        try:
+            self.cell(cell, title)
+        except Interrupted:
+            raise
+        except CellFailed as failure:
+            self.lose(cell, str(failure))
+            self.console.print(f"{title}: {failure}", soft_wrap=True)
+            if self._worker is not None:
+                self.serve(self._worker[0], *self._worker[1])
+            return False
+        return True
+
+    def lose(self, cell: Cell, reason: str) -> None:
+        """A cell that could not be measured, and why: the run is incomplete."""
+        self.keep(lost={**self.manifest["lost"], cell.name: reason})
+
+    def refuse(self, cell: Cell, reason: str) -> None:
+        """A cell that cannot be measured here, and why: it was found before anything started."""
+        self.keep(refused={**self.manifest["refused"], cell.name: reason})
+        self.console.print(f"{cell.label}: {reason}", soft_wrap=True)
+
+    def _follow(self, event: Mapping[str, Any], progress: CellProgress) -> None:
+        progress.follow(event)
+        if event["event"] == "started" and not self.manifest["worker"]:
+            self.keep(worker=event["worker"])
+            if event["worker"].get("blas_warning"):
+                self.console.print(f"Warning: {event['worker']['blas_warning']}")

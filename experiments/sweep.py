@@ -1,0 +1,93 @@
+"""The sweep: N replies started together, for growing N; what batching gains in total, and costs each reply."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from experiments.analysis import by_cell
+from experiments.cell import Cell
+from experiments.fit import FitError, fit_profile
+from experiments.memory import shortage
+from experiments.run import Run
+from experiments.run_folder import write_json
+from protocol.records import read_folder
+from worker.options import Server
+from worker.profile import as_json
+
+BATCHES, QUICK_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 32)
+TOKENS, QUICK_TOKENS = 128, 32
+BOARDING_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """What a sweep measures; plain values, as they stand in its manifest. `weights` are types of weights, each of which
+    is swept; a reply has `max_tokens` tokens, whatever the model's end of sequence."""
+
+    server: Server
+    weights: tuple[str, ...]
+    batches: tuple[int, ...]
+    max_tokens: int
+
+    def servers(self) -> list[Server]:
+        """What serves, one after another. Every prompt of a batch is read in the same steps: or 64 would enter in
+        waves, and not start together."""
+        return [replace(self.server, weights=kind, prefill_batch=max(self.batches)) for kind in self.weights]
+
+
+def cells(settings: SweepSettings, weights: str) -> list[Cell]:
+    """One cell for each number of replies, fewest first."""
+    many = len(settings.weights) > 1
+    return [
+        Cell(
+            name=f"{weights}-{count:03d}-at-once",
+            label=f"{count} at once{f', {weights}' if many else ''}",
+            policy=f"static:n={count},wait={BOARDING_S}",
+            requests=count,
+            max_tokens=settings.max_tokens,
+            ignore_eos=True,
+            labels={"weights": weights, "replies": count},
+        )
+        for count in settings.batches
+    ]
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What a sweep does in its run."""
+
+    settings: SweepSettings
+    run: Run
+
+    def measure(self) -> None:
+        """Every batch on every type of weights; one that fails, or does not fit in memory, leaves the others."""
+        total, number = len(self.settings.weights) * len(self.settings.batches), 0
+        for server in self.settings.servers():
+            self.run.serve(server, *(["--bandwidth"] if server.engine == "mlx" else []))
+            planned = cells(self.settings, server.weights)
+            for cell in planned:
+                number += 1
+                lacking = shortage(server, cell)
+                if lacking is not None:
+                    self.run.refuse(cell, lacking)
+                else:
+                    self.run.attempt(cell, f"{number}/{total} {cell.label}")
+            self._fit(server, planned)
+
+    def _fit(self, server: Server, planned: Sequence[Cell]) -> None:
+        """Keep a cost profile of what was measured, for the paced engine."""
+        measured = by_cell(read_folder(self.run.folder))
+        steps = [measured[cell.name].steps for cell in planned if cell.name in measured]
+        name = f"{Path(server.model).name}-{server.weights}" if server.engine == "mlx" else server.profile
+        source = f"Batch sweep of {server.name}, {server.weights} weights, {self.settings.max_tokens} tokens a reply."
+        try:
+            profile = fit_profile(name, source, steps)
+        except FitError as error:
+            self.run.console.print(str(error), soft_wrap=True)
+            return
+        write_json(self.run.folder / profile_file(server.weights), as_json(profile))
+
+
+def profile_file(weights: str) -> str:
+    """Name of the cost profile in a sweep's folder."""
+    return f"profile-{weights}.json"

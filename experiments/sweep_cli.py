@@ -1,0 +1,93 @@
+"""`headway sweep`: checks what was asked before anything starts, runs it, and shows the table."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from experiments import sweep as plan
+from experiments.launch import finish, launch, run_options
+from experiments.lists import whole_numbers, words
+from experiments.sweep import Sweep, SweepSettings
+from experiments.tables import show
+from worker import models
+from worker.options import Server, server_options
+
+MOST_AT_ONCE = 4_096
+
+
+@click.command()
+@server_options("weights", "prefill_batch", "prefix_cache", "kv_bits")
+@click.option(
+    "--weights",
+    "kinds",
+    help=f"Types of weights to sweep, such as 4bit,bf16: {', '.join(models.WEIGHTS)}. Packed ones are made here from "
+    "the float weights. [default: native on a GPU, float32 on a CPU]",
+)
+@click.option(
+    "--batches",
+    help=f"Replies at once. [default: {','.join(map(str, plan.BATCHES))}; with --quick "
+    f"{','.join(map(str, plan.QUICK_BATCHES))}]",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    help=f"Tokens of every reply. [default: {plan.TOKENS}; with --quick {plan.QUICK_TOKENS}]",
+)
+@click.option("--quick", is_flag=True, help="Fewer batches, shorter replies.")
+@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@run_options
+def sweep(
+    server: Server, kinds: str | None, batches: str | None, max_tokens: int | None, quick: bool, study: bool, out: Path,
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Sweeps batch sizes; for request rates see `rush --rates`.
+
+    N replies are started together, for growing N: what they write a second in total and each, and what that gains
+    over one. Keeps a cost profile of this machine in the run's folder, for `--engine paced --profile`.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    try:
+        default = plan.QUICK_BATCHES if quick else plan.BATCHES
+        settings = SweepSettings(
+            server=server,
+            weights=swept_weights(server, kinds),
+            batches=whole_numbers("--batches", batches, 1, MOST_AT_ONCE) if batches else default,
+            max_tokens=max_tokens or (plan.QUICK_TOKENS if quick else plan.TOKENS),
+        )
+        server.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    for line in plan_lines(settings):
+        console.print(line, soft_wrap=True)
+    if dry_run:
+        return
+    run, summary = launch("sweep", asdict(settings), server, out, console, lambda run: Sweep(settings, run).measure)
+    show(console, summary)
+    if study and summary.findings:
+        from experiments.sweep_findings import show_study
+
+        show_study(console, summary.findings)
+    for profile in sorted(run.folder.glob("profile-*.json")):
+        console.print(f"Cost profile: --engine paced --profile {profile}", soft_wrap=True)
+    sys.exit(finish(run, summary))
+
+
+def swept_weights(server: Server, kinds: str | None) -> tuple[str, ...]:
+    """Types of weights, one sweep each; a profile has none. Raises ValueError in one line."""
+    if server.engine == "paced":
+        if kinds is not None:
+            raise ValueError("--weights are a model's: leave them out with --engine paced")
+        return (models.NATIVE,)
+    return words("--weights", kinds, models.WEIGHTS) if kinds else (models.default_weights(),)
+
+
+def plan_lines(settings: SweepSettings) -> list[str]:
+    """The plan in words."""
+    kinds = "" if settings.server.engine == "paced" else f", weights {', '.join(settings.weights)}"
+    return [
+        f"Plan: {settings.server.name}{kinds}: {', '.join(map(str, settings.batches))} replies at once, "
+        f"{settings.max_tokens} tokens each."
+    ]
