@@ -14,6 +14,7 @@ from protocol.clock import seconds
 from protocol.records import RequestRecord
 
 MIB = 2**20
+UNQUANTIZED = 16
 
 
 def findings(
@@ -64,13 +65,12 @@ def _reading_s(request: RequestRecord) -> float | None:
 def show(console: Console, found: Mapping[str, Any]) -> None:
     """The table, and why it is one at a time."""
     rows = found["rows"]
-    dtype = next((row["dtype"] for row in rows if row["dtype"]), "n/a")
     table = plain_table("One name in a pile of emails, by bits of the KV cache")
     for name in ("bits", "prompt\ntokens", "found", "KV cache", "saved", "read the\nprompt in", "peak\nmemory"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            str(row["kv_bits"]),
+            str(_real_bits(row)),
             MISSING if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,.0f}",
             MISSING if row["found"] is None else f"{row['found']} / {row['asked']}",
             _mib(row["kv_bytes"]),
@@ -84,7 +84,23 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
             console.print(f"{row['kv_bits']} bits, about {row['context']:,} tokens: {row['lost']}", soft_wrap=True)
     for cell, reason in found["refused"].items():
         console.print(f"{cell}: {reason}", soft_wrap=True)
-    console.print(f"16 bits: as the model computes ({dtype}). One at a time: a quantized cache cannot be batched.")
+    for line in _remarks(rows):
+        console.print(line, soft_wrap=True)
+
+
+def _real_bits(row: Mapping[str, Any]) -> int:
+    """Of a cache that is left as the model computes, what that is."""
+    return 32 if row["kv_bits"] == UNQUANTIZED and str(row["dtype"]).startswith("float32") else row["kv_bits"]
+
+
+def _remarks(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["One at a time, because a quantized cache cannot be batched."]
+    wide = {_real_bits(row) for row in rows} & {32}
+    ratios = {row["kv_bits"]: 1 - row["saved"] for row in rows if row["saved"]}
+    if wide:
+        against = [f"{bits} bits save {1 - 2 * ratio:.0%}" for bits, ratio in sorted(ratios.items(), reverse=True)]
+        lines.append(f"The model computes in float32; against a cache of 16 bits, {' and '.join(against)}.")
+    return lines
 
 
 def show_study(console: Console) -> None:

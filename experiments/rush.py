@@ -82,7 +82,7 @@ def plan_lines(settings: RushSettings, reply_s: float | None) -> list[str]:
     again = drift_cell(planned, settings, reply_s)
     count = len(planned) + (again is not None)
     lines = [
-        f"Plan: {settings.server.name}, {count} cells of {settings.requests} requests "
+        f"Plan: {settings.server.name}, {count} {'cell' if count == 1 else 'cells'} of {settings.requests} requests "
         f"({count * settings.requests} in all), replies of up to {settings.max_tokens} tokens, "
         f"{settings.clients} clients."
     ]

@@ -16,6 +16,7 @@ from clients.workloads import WORKLOADS
 from experiments import plan
 from experiments.launch import finish, launch, run_options
 from experiments.manifest import differences
+from experiments.memory import shortage
 from experiments.plan import Offer, RushSettings, cells, known_reply_s, named_policies
 from experiments.run import Run
 from experiments.run_folder import RunFolderError, read_manifest
@@ -147,7 +148,14 @@ def plan_text(settings: RushSettings, earlier: dict[str, Any] | None) -> list[st
     from experiments.rush import plan_lines
 
     calibration = (earlier or {}).get("calibration")
-    return plan_lines(settings, calibration["reply_s"] if calibration else known_reply_s(settings))
+    lines = plan_lines(settings, calibration["reply_s"] if calibration else known_reply_s(settings))
+    return lines + memory_warnings(settings)
+
+
+def memory_warnings(settings: RushSettings) -> list[str]:
+    """What does not fit into memory, should every seat be taken by the longest request."""
+    lacking = [shortage(settings.server, cell) for cell in cells(settings, [Offer(None, None)])]
+    return [f"Warning: {line}" for line in dict.fromkeys(lacking) if line is not None]
 
 
 def refuse_settings(context: click.Context) -> None:

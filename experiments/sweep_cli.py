@@ -10,10 +10,12 @@ from rich.console import Console
 from experiments import sweep as plan
 from experiments.launch import finish, launch, run_options
 from experiments.lists import whole_numbers, words
+from experiments.plan import START_UP_S, minutes
 from experiments.sweep import Sweep, SweepSettings
 from experiments.tables import show
 from worker import models
 from worker.options import Server, server_options
+from worker.profile import load_profile
 
 MOST_AT_ONCE = 4_096
 
@@ -87,7 +89,17 @@ def swept_weights(server: Server, kinds: str | None) -> tuple[str, ...]:
 def plan_lines(settings: SweepSettings) -> list[str]:
     """The plan in words."""
     kinds = "" if settings.server.engine == "paced" else f", weights {', '.join(settings.weights)}"
-    return [
+    lines = [
         f"Plan: {settings.server.name}{kinds}: {', '.join(map(str, settings.batches))} replies at once, "
         f"{settings.max_tokens} tokens each."
     ]
+    return [*lines, f"Expected: about {minutes(expected_s(settings))}."] if settings.server.engine == "paced" else lines
+
+
+def expected_s(settings: SweepSettings) -> float:
+    """How long a sweep of a profile takes, for prompts as long as the study's."""
+    profile, prompt = load_profile(settings.server.profile), 60
+    return sum(
+        START_UP_S + profile.read_s(rows, rows * prompt) + settings.max_tokens * profile.decode_s(rows, prompt)
+        for rows in settings.batches
+    )

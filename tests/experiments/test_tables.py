@@ -21,6 +21,7 @@ from experiments.tables import (
     remarks,
     seconds_text,
     server,
+    show,
     typical_table,
 )
 from tests.virtual import VirtualRush
