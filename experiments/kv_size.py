@@ -364,11 +364,11 @@ class NamedConfig:
     files_bytes: int | None = None
 
 
-def load_config(name: str) -> NamedConfig:
+def load_config(name: str, download: bool = True) -> NamedConfig:
     """The configuration of the embedded model, of a local folder, of one of `SHIPPED` or of a hub id, in this order.
 
-    Of a hub id, config.json alone is downloaded. Raises ValueError, with one line that says what to do, if there is no
-    such model or configuration, and RuntimeError if a download fails.
+    Of a hub id, config.json alone is downloaded, if it may be. Raises ValueError, with one line that says what to do,
+    if there is no such model or configuration, and RuntimeError if a download fails.
     """
     if name == models.EMBEDDED:
         if not gguf.target().is_dir():
@@ -385,7 +385,7 @@ def load_config(name: str) -> NamedConfig:
         models.check(name)
     except ValueError as error:
         raise ValueError(f"{error}; {', '.join(SHIPPED)} are known without a download") from None
-    return NamedConfig(name, "hub", _parsed(_from_hub(name), name))
+    return NamedConfig(name, "hub", _parsed(_from_hub(name, download), name))
 
 
 def _folder(name: str) -> Path | None:
@@ -402,12 +402,12 @@ def _in_folder(name: str, folder: Path) -> NamedConfig:
     return NamedConfig(name, "folder", _parsed(folder / "config.json", name), sum(sizes) if sizes else None)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, download: bool) -> Path:
     from huggingface_hub import hf_hub_download
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it would tell of every retry
     try:
-        return Path(hf_hub_download(name, "config.json"))
+        return Path(hf_hub_download(name, "config.json", local_files_only=not download))
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise RuntimeError(f"config.json of {name} cannot be downloaded from the hub: {first}") from error

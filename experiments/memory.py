@@ -7,7 +7,7 @@ import psutil
 from clients.cli import load_prompts
 from clients.workloads import limits
 from experiments.cell import Cell
-from experiments.kv_size import cache_bytes, kv_shape, load_config, parameters
+from experiments.kv_size import NamedConfig, cache_bytes, kv_shape, load_config, parameters, weights_bytes
 from protocol.sizes import bytes_text
 from router.policies import parse_policy
 from worker import models
@@ -15,6 +15,7 @@ from worker.options import Server
 
 # Fewer than in any language that tokenizers are made for, so that the estimate is on the safe side.
 CHARACTERS_PER_TOKEN = 3
+# With the scales and biases of packed ones.
 _BITS = {"float32": 32, "bf16": 16, "8bit": 9, "4bit": 5}
 
 
@@ -23,17 +24,13 @@ def shortage(server: Server, cell: Cell) -> str | None:
     it cannot be told: the paced engine, or a model whose cache or configuration is not known here."""
     if server.engine == "paced":
         return None
+    seats, tokens = min(parse_policy(cell.policy).seats, cell.requests), longest_request(cell)
     try:
-        config = load_config(server.model).config
-        shape = kv_shape(config)
+        named = load_config(server.model, download=False)
+        cache = seats * cache_bytes(kv_shape(named.config), tokens, _cache_bits(server))
+        held = _weights_bytes(server, named)
     except (ValueError, RuntimeError):
         return None
-    seats = min(parse_policy(cell.policy).seats, cell.requests)
-    tokens = longest_request(cell)
-    weights = _weights(server) if _weights(server) != models.NATIVE else "bf16"
-    numbers = 32 if weights == "float32" or (models.device() == "cpu" and weights != "bf16") else 16
-    cache = seats * cache_bytes(shape, tokens, numbers)
-    held = (parameters(config) or 0) * _BITS[weights] // 8
     total = psutil.virtual_memory().total
     if cache + held <= total:
         return None
@@ -58,3 +55,16 @@ def longest_request(cell: Cell) -> int:
 
 def _weights(server: Server) -> str:
     return models.default_weights() if server.weights == models.DEFAULT_WEIGHTS else server.weights
+
+
+def _cache_bits(server: Server) -> int:
+    """The cache has the type that the model computes in: on a CPU float32, unless 16 bits were asked for."""
+    wide = _weights(server) == "float32" or (models.device() == "cpu" and _weights(server) != "bf16")
+    return 32 if wide else 16
+
+
+def _weights_bytes(server: Server, named: NamedConfig) -> int:
+    """0 where it is not known."""
+    if _weights(server) == models.NATIVE:
+        return weights_bytes(named).bytes or 0
+    return (parameters(named.config) or 0) * _BITS[_weights(server)] // 8

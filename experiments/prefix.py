@@ -7,7 +7,7 @@ from experiments.memory import shortage
 from experiments.run import Run
 from worker.options import Server
 
-EMAILS, QUICK_EMAILS = 20, 6
+EMAILS, QUICK_EMAILS = 20, 5
 ANSWER_TOKENS = 40
 COLD, CACHED = "1-cold", "2-cached"
 LABELS = {COLD: "no prefix cache", CACHED: "prefix cached"}

@@ -113,7 +113,7 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
 def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{LABELS.get(cell, cell)}: {reason}" for cell, reason in found["refused"].items()]
     if found["sooner"]:
-        lines.append(f"The first word comes {found['sooner']:.1f} times as soon with the prefix cached.")
+        lines.append(f"The first word comes {found['sooner']:.1f} times sooner with the prefix cached.")
     for row in found["rows"]:
         of = len(sorting.FIELDS) * row["completed"]
         lines.append(f"{row['label']}: {row['fields_right']} of {of} fields right.")

@@ -497,8 +497,8 @@ def test_the_embedded_model_is_asked_for_where_it_is_missing(tmp_path: Path, mon
 def test_of_a_hub_id_the_configuration_alone_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
-    def download(repo: str, filename: str) -> str:
-        assert (repo, filename) == ("org/tiny", "config.json")
+    def download(repo: str, filename: str, local_files_only: bool) -> str:
+        assert (repo, filename, local_files_only) == ("org/tiny", "config.json", False)
         return str(tmp_path / filename)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
@@ -511,7 +511,7 @@ def test_of_a_hub_id_the_configuration_alone_is_downloaded(tmp_path: Path, monke
 def test_a_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
-    def fail(*_: str) -> str:
+    def fail(*_: str, **more: bool) -> str:
         raise OSError("no route\nand much more")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
