@@ -58,8 +58,4 @@ def measure(settings: KVQuantSettings, run: Run) -> None:
         run.serve(server)
         for cell in cells(settings, server.kv_bits or 0):
             number += 1
-            lacking = shortage(server, cell)
-            if lacking is not None:
-                run.refuse(cell, lacking)
-            else:
-                run.attempt(cell, f"{number}/{total} {cell.label}")
+            run.attempt_if(cell, f"{number}/{total} {cell.label}", shortage(server, cell))

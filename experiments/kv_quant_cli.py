@@ -1,8 +1,5 @@
 """`headway kv-quant`: checks what was asked before anything starts, runs it, and shows the table."""
 
-import sys
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import click
@@ -12,9 +9,8 @@ from clients.cli import load_prompts
 from experiments import kv_quant as plan
 from experiments.cell import SEED
 from experiments.kv_quant import KVQuantSettings
-from experiments.launch import finish, launch, run_options
+from experiments.launch import carry_out, run_options
 from experiments.lists import whole_numbers, words
-from experiments.tables import show
 from worker.options import Server, server_options
 
 MOST_TOKENS = 1_000_000
@@ -74,14 +70,5 @@ def kv_quant(
         f"{', '.join(map(str, sorted(settings.bits, reverse=True)))} bits, one at a time.",
         soft_wrap=True,
     )
-    if dry_run:
-        return
-    run, summary = launch(
-        "kv-quant", asdict(settings), server, out, console, lambda run: partial(plan.measure, settings, run)
-    )
-    show(console, summary)
-    if reference:
-        from experiments.kv_quant_findings import show_study
-
-        show_study(console)
-    sys.exit(finish(run, summary))
+    if not dry_run:
+        carry_out("kv-quant", settings, out, console, plan.measure, reference)

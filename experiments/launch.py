@@ -3,15 +3,27 @@
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
 
 from experiments.manifest import first_manifest
 from experiments.run import Run
-from experiments.run_folder import MANIFEST, RunFolderError, Summary, analyse, check_parent, create, write_json
+from experiments.run_folder import (
+    MANIFEST,
+    RunFolderError,
+    Summary,
+    analyse,
+    check_parent,
+    create,
+    findings_module,
+    write_json,
+)
+from experiments.tables import show
 from protocol.process import StopRequest
 from worker import models
 from worker.options import Server
@@ -57,6 +69,25 @@ def launch(
         raise click.UsageError(str(error)) from None
     run = Run(experiment, settings, folder, console, StopRequest())
     return run, run.measure(body(run))
+
+
+def carry_out(
+    experiment: str,
+    settings: Any,
+    out: Path,
+    console: Console,
+    measure: Callable[[Any, Run], None],
+    reference: bool = False,
+) -> NoReturn:
+    """A whole experiment, from its settings (a dataclass, `server` among them) to the table; `reference` adds the
+    study's figures. Ends the process."""
+    run, summary = launch(
+        experiment, asdict(settings), settings.server, out, console, lambda run: partial(measure, settings, run)
+    )
+    show(console, summary)
+    if reference:
+        findings_module(experiment).show_study(console, summary.findings)
+    sys.exit(finish(run, summary))
 
 
 def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path) -> tuple[Path, Summary]:

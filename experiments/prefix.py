@@ -48,8 +48,4 @@ def measure(settings: PrefixSettings, run: Run) -> None:
     """Both cells, by one worker: only what clients ask for differs."""
     run.serve(settings.server)
     for number, cell in enumerate(cells(settings), start=1):
-        lacking = shortage(settings.server, cell)
-        if lacking is not None:
-            run.refuse(cell, lacking)
-        else:
-            run.attempt(cell, f"{number}/2 {cell.label}")
+        run.attempt_if(cell, f"{number}/2 {cell.label}", shortage(settings.server, cell))

@@ -1,8 +1,5 @@
 """`headway prefix`: checks what was asked before anything starts, runs it, and shows the table."""
 
-import sys
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,9 +8,8 @@ from rich.console import Console
 from clients.arrivals import ArrivalPlan
 from experiments import prefix as plan
 from experiments.cell import SEED
-from experiments.launch import finish, launch, run_options
+from experiments.launch import carry_out, run_options
 from experiments.prefix import PrefixSettings
-from experiments.tables import show
 from worker.options import Server, server_options
 
 
@@ -57,14 +53,5 @@ def prefix(
         f"Plan: {server.name}, {settings.emails} emails sorted {how}{stamped}, without and with the prefix cache.",
         soft_wrap=True,
     )
-    if dry_run:
-        return
-    run, summary = launch(
-        "prefix", asdict(settings), server, out, console, lambda run: partial(plan.measure, settings, run)
-    )
-    show(console, summary)
-    if study:
-        from experiments.prefix_findings import show_study
-
-        show_study(console)
-    sys.exit(finish(run, summary))
+    if not dry_run:
+        carry_out("prefix", settings, out, console, plan.measure, study)

@@ -11,7 +11,7 @@ from experiments import reference
 from experiments.analysis import CellRecords, CellSummary
 from experiments.answers import fields_right, right
 from experiments.prefix import CACHED, COLD, LABELS
-from experiments.sameness import Difference, Sameness, compare, sentence
+from experiments.sameness import Difference, Sameness, compare, parting
 from experiments.statistics import Spread, median, spread
 from experiments.tables import MISSING, plain_table, seconds_text
 from protocol.clock import seconds
@@ -126,13 +126,13 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
             if not row["prefix_hits"]:
                 lines.append("No two prompts start alike, so nothing could be reused: what never changes goes first.")
     if found["sameness"] is not None:
-        kept = dict(found["sameness"])
-        differences = tuple(Difference(**each) for each in kept.pop("differences"))
-        lines += sentence(Sameness(**kept, differences=differences), "with the prefix cached")
+        same, compared = found["sameness"]["same"], found["sameness"]["compared"]
+        lines.append(f"{same} of {compared} answers are the same with the prefix cached.")
+        lines += [parting(Difference(**each)) for each in found["sameness"]["differences"]]
     return lines
 
 
-def show_study(console: Console) -> None:
+def show_study(console: Console, found: Mapping[str, Any]) -> None:
     """The study's table."""
     table = plain_table("The study's (Qwen3-8B, 8-bit): 252 MiB of cache, 19 of 20 answers the same")
     table.add_column("")

@@ -54,8 +54,4 @@ def measure(settings: RepeatSettings, run: Run) -> None:
     run.serve(settings.server)
     planned = cells(settings)
     for number, cell in enumerate(planned, start=1):
-        lacking = shortage(settings.server, cell)
-        if lacking is not None:
-            run.refuse(cell, lacking)
-        else:
-            run.attempt(cell, f"{number}/{len(planned)} {cell.label}")
+        run.attempt_if(cell, f"{number}/{len(planned)} {cell.label}", shortage(settings.server, cell))

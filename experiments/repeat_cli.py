@@ -1,8 +1,5 @@
 """`headway repeat`: checks what was asked before anything starts, runs it, and shows the table."""
 
-import sys
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import click
@@ -12,10 +9,9 @@ from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
 from experiments import repeat as plan
 from experiments.cell import SEED
-from experiments.launch import finish, launch, run_options
+from experiments.launch import carry_out, run_options
 from experiments.lists import whole_numbers
 from experiments.repeat import RepeatSettings
-from experiments.tables import show
 from worker.options import Server, server_options
 
 
@@ -59,10 +55,5 @@ def repeat(
         f"{', '.join(map(str, settings.batches))}, up to {settings.max_tokens} tokens each.",
         soft_wrap=True,
     )
-    if dry_run:
-        return
-    run, summary = launch(
-        "repeat", asdict(settings), server, out, console, lambda run: partial(plan.measure, settings, run)
-    )
-    show(console, summary)
-    sys.exit(finish(run, summary))
+    if not dry_run:
+        carry_out("repeat", settings, out, console, plan.measure)

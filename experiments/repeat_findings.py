@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.analysis import CellRecords, CellSummary
-from experiments.sameness import compare
+from experiments.sameness import Difference, compare, parting
 from experiments.tables import MISSING, plain_table
 
 
@@ -40,13 +40,7 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
     console.print(table)
     for row in found["rows"]:
         for each in row["differences"]:
-            tie = {True: ": a near-tie that rounding decides", False: ": more than rounding explains", None: ""}
-            margin = MISSING if each["margin"] is None else f"{each['margin']:.3g}"
-            console.print(
-                f"{row['label']}: prompt {each['id']} parts at token {each['token']}, margin {margin}"
-                f"{tie[each['near_tie']]}",
-                soft_wrap=True,
-            )
+            console.print(f"{row['label']}: {parting(Difference(**each))}", soft_wrap=True)
     for cell, reason in found["refused"].items():
         console.print(f"{cell}: {reason}", soft_wrap=True)
     if not any(row["differences"] for row in found["rows"]):

@@ -69,25 +69,23 @@ class Run:
                 lambda event: self._follow(event, progress),
             )
 
-    def attempt(self, cell: Cell, title: str) -> bool:
-        """Measure one cell; where that fails, keep the reason and be ready for the next one. Raises Interrupted."""
+    def attempt_if(self, cell: Cell, title: str, lacking: str | None) -> None:
+        """Measure one cell unless something is lacking. Where it fails, keep the reason and be ready for the next one.
+        Raises Interrupted."""
+        if lacking is not None:
+            self._refuse(cell, lacking)
+            return
         try:
             self.cell(cell, title)
         except Interrupted:
             raise
         except CellFailed as failure:
-            self.lose(cell, str(failure))
+            self.keep(lost={**self.manifest["lost"], cell.name: str(failure)})
             self.console.print(f"{title}: {failure}", soft_wrap=True)
             if self._worker is not None:
                 self.serve(self._worker[0], *self._worker[1])
-            return False
-        return True
 
-    def lose(self, cell: Cell, reason: str) -> None:
-        """A cell that could not be measured, and why: the run is incomplete."""
-        self.keep(lost={**self.manifest["lost"], cell.name: reason})
-
-    def refuse(self, cell: Cell, reason: str) -> None:
+    def _refuse(self, cell: Cell, reason: str) -> None:
         """A cell that cannot be measured here, and why: it was found before anything started."""
         self.keep(refused={**self.manifest["refused"], cell.name: reason})
         self.console.print(f"{cell.label}: {reason}", soft_wrap=True)

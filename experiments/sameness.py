@@ -57,11 +57,8 @@ def near_tie(dtype: str | None) -> float:
     return NEAR_TIE.get((dtype or "").partition(",")[0], NEAR_TIE_16_BIT)
 
 
-def sentence(found: Sameness, what: str) -> list[str]:
-    """What a person reads of it: one line, and one more for each answer that differs."""
-    lines = [f"{found.same} of {found.compared} answers are the same {what}."]
-    for each in found.differences:
-        how = "margin not recorded" if each.margin is None else f"margin {each.margin:.3g}"
-        tie = {True: ", a near-tie that rounding decides", False: ", more than rounding explains", None: ""}
-        lines.append(f"  prompt {each.id} differs from token {each.token} on ({how}{tie[each.near_tie]})")
-    return lines
+def parting(each: Difference) -> str:
+    """Where two answers part, and how close it was, in words."""
+    how = "margin not recorded" if each.margin is None else f"margin {each.margin:.3g}"
+    tie = {True: ", a near-tie that rounding decides", False: ", more than rounding explains", None: ""}
+    return f"prompt {each.id} parts at token {each.token} ({how}{tie[each.near_tie]})"

@@ -52,40 +52,32 @@ def cells(settings: SweepSettings, weights: str) -> list[Cell]:
     ]
 
 
-@dataclass(slots=True)
-class Sweep:
-    """What a sweep does in its run."""
+def measure(settings: SweepSettings, run: Run) -> None:
+    """Every batch on every type of weights; one that fails, or does not fit in memory, leaves the others."""
+    total, number = len(settings.weights) * len(settings.batches), 0
+    for server in settings.servers():
+        run.serve(server, *(["--bandwidth"] if server.engine == "mlx" else []))
+        planned = cells(settings, server.weights)
+        for cell in planned:
+            number += 1
+            run.attempt_if(cell, f"{number}/{total} {cell.label}", shortage(server, cell))
+        _fit(settings, run, server, planned)
 
-    settings: SweepSettings
-    run: Run
 
-    def measure(self) -> None:
-        """Every batch on every type of weights; one that fails, or does not fit in memory, leaves the others."""
-        total, number = len(self.settings.weights) * len(self.settings.batches), 0
-        for server in self.settings.servers():
-            self.run.serve(server, *(["--bandwidth"] if server.engine == "mlx" else []))
-            planned = cells(self.settings, server.weights)
-            for cell in planned:
-                number += 1
-                lacking = shortage(server, cell)
-                if lacking is not None:
-                    self.run.refuse(cell, lacking)
-                else:
-                    self.run.attempt(cell, f"{number}/{total} {cell.label}")
-            self._fit(server, planned)
-
-    def _fit(self, server: Server, planned: Sequence[Cell]) -> None:
-        """Keep a cost profile of what was measured, for the paced engine."""
-        measured = by_cell(read_folder(self.run.folder))
-        steps = [measured[cell.name].steps for cell in planned if cell.name in measured]
-        name = f"{Path(server.model).name}-{server.weights}" if server.engine == "mlx" else server.profile
-        source = f"Batch sweep of {server.name}, {server.weights} weights, {self.settings.max_tokens} tokens a reply."
-        try:
-            profile = fit_profile(name, source, steps)
-        except FitError as error:
-            self.run.console.print(str(error), soft_wrap=True)
-            return
-        write_json(self.run.folder / profile_file(server.weights), as_json(profile))
+def _fit(settings: SweepSettings, run: Run, server: Server, planned: Sequence[Cell]) -> None:
+    """Keep a cost profile of what was measured, for the paced engine."""
+    measured = by_cell(read_folder(run.folder))
+    steps = [measured[cell.name].steps for cell in planned if cell.name in measured]
+    name = f"{Path(server.model).name}-{server.weights}" if server.engine == "mlx" else server.profile
+    source = f"Batch sweep of {server.name}, {server.weights} weights, {settings.max_tokens} tokens a reply."
+    try:
+        profile = fit_profile(name, source, steps)
+    except FitError as error:
+        run.console.print(str(error), soft_wrap=True)
+        return
+    file = run.folder / profile_file(server.weights)
+    write_json(file, as_json(profile))
+    run.console.print(f"Cost profile: --engine paced --profile {file}", soft_wrap=True)
 
 
 def profile_file(weights: str) -> str:

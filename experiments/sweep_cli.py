@@ -1,18 +1,15 @@
 """`headway sweep`: checks what was asked before anything starts, runs it, and shows the table."""
 
-import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from experiments import sweep as plan
-from experiments.launch import finish, launch, run_options
+from experiments.launch import carry_out, run_options
 from experiments.lists import whole_numbers, words
 from experiments.plan import START_UP_S, minutes
-from experiments.sweep import Sweep, SweepSettings
-from experiments.tables import show
+from experiments.sweep import SweepSettings
 from worker import models
 from worker.options import Server, server_options
 from worker.profile import load_profile
@@ -64,17 +61,8 @@ def sweep(
         raise click.UsageError(str(error)) from None
     for line in plan_lines(settings):
         console.print(line, soft_wrap=True)
-    if dry_run:
-        return
-    run, summary = launch("sweep", asdict(settings), server, out, console, lambda run: Sweep(settings, run).measure)
-    show(console, summary)
-    if study and summary.findings:
-        from experiments.sweep_findings import show_study
-
-        show_study(console, summary.findings)
-    for profile in sorted(run.folder.glob("profile-*.json")):
-        console.print(f"Cost profile: --engine paced --profile {profile}", soft_wrap=True)
-    sys.exit(finish(run, summary))
+    if not dry_run:
+        carry_out("sweep", settings, out, console, plan.measure, study)
 
 
 def swept_weights(server: Server, kinds: str | None) -> tuple[str, ...]:

@@ -332,7 +332,7 @@ def decode(data: bytes, run: str) -> Message:
     if check is None or type(sent_run) is not str or len(sent_run) > 128:
         raise BadMessage("an unknown kind of message")
     if sent_run != run:
-        raise BadMessage(f"a message of another run ({sent_run[:40]})")
+        raise BadMessage(f"a message of another run ({sent_run[:40]!r})")
     message: Message = check(values)
     return message
 

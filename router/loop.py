@@ -31,7 +31,7 @@ from router.policies import Policy, params
 
 BEAT = SECOND // 2
 REPORT = SECOND // 4
-LONGEST_POLL = SECOND // 5
+LONGEST_POLL = SECOND // 2
 LEAD = SECOND // 5
 FAREWELL = SECOND
 MOST_BAD = 100

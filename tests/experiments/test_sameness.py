@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.sameness import Difference, Sameness, compare, difference, near_tie, sentence
+from experiments.sameness import Difference, Sameness, compare, difference, near_tie, parting
 from protocol.records import RequestRecord
 
 
@@ -45,11 +45,13 @@ def test_a_near_tie_depends_on_what_the_model_computes_in(dtype: str | None, gap
     assert near_tie(dtype) == gap
 
 
-def test_a_person_reads_how_close_it_was() -> None:
-    found = Sameness(3, 1, (Difference(4, 7, 0.002, True), Difference(5, 0, 2.5, False), Difference(6, 1, None, None)))
-    assert sentence(found, "again") == [
-        "1 of 3 answers are the same again.",
-        "  prompt 4 differs from token 7 on (margin 0.002, a near-tie that rounding decides)",
-        "  prompt 5 differs from token 0 on (margin 2.5, more than rounding explains)",
-        "  prompt 6 differs from token 1 on (margin not recorded)",
-    ]
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Difference(4, 7, 0.002, True), "prompt 4 parts at token 7 (margin 0.002, a near-tie that rounding decides)"),
+        (Difference(5, 0, 2.5, False), "prompt 5 parts at token 0 (margin 2.5, more than rounding explains)"),
+        (Difference(6, 1, None, None), "prompt 6 parts at token 1 (margin not recorded)"),
+    ],
+)
+def test_a_person_reads_how_close_it_was(found: Difference, words: str) -> None:
+    assert parting(found) == words

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from experiments.analysis import by_cell
 from experiments.launch import launch
-from experiments.sweep import Sweep, SweepSettings
+from experiments.sweep import SweepSettings, measure
 from protocol.records import read_folder
 from tests.experiments.commands import headway, run_folder, summary
 from tests.experiments.models import model  # noqa: F401 (a fixture)
@@ -216,7 +217,7 @@ def test_a_setting_that_memory_does_not_hold_says_so_and_the_others_go_on(
             settings.server,
             tmp_path,
             Console(quiet=True),
-            lambda run: Sweep(settings, run).measure,
+            lambda run: partial(measure, settings, run),
         )
     finally:
         for number, handler in handlers.items():

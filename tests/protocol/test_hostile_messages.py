@@ -233,7 +233,7 @@ def test_unknown_tags_are_refused(tag: object) -> None:
 
 @pytest.mark.parametrize("run", ["", "run-2", "RUN-1", "run-1 ", "x" * 128])
 def test_foreign_runs_are_refused(run: str) -> None:
-    assert refused(encode(m.Ping(7), run)) == f"a message of another run ({run[:40]})"
+    assert refused(encode(m.Ping(7), run)) == f"a message of another run ({run[:40]!r})"
     assert decode(encode(m.Ping(7), run), run) == m.Ping(7)
 
 
