@@ -54,8 +54,11 @@ def shared_probes(prompt: Prompt) -> tuple[tuple[ChatTurn, ...], ...]:
     """Two conversations that agree with the prompt, and with each other, in the turns it shares and in nothing after
     them: what all three have in common, once they are tokens, is what is shared. None where nothing is."""
     shared = prompt.turns[: prompt.shared_turns]
-    role = prompt.turns[len(shared)].role if len(shared) < len(prompt.turns) else "user"
-    return tuple((*shared, ChatTurn(role, word)) for word in ("0", "a")) if shared else ()
+    if not shared:
+        return ()
+    follows = "assistant" if shared[-1].role == "user" else "user"  # some templates insist that roles take turns
+    role = prompt.turns[len(shared)].role if len(shared) < len(prompt.turns) else follows
+    return tuple((*shared, ChatTurn(role, word)) for word in ("0", "a"))
 
 
 def common_start(lists: Sequence[Sequence[int]]) -> int:

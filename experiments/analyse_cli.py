@@ -6,8 +6,7 @@ import click
 from rich.console import Console
 
 from experiments.run_folder import SUMMARY, RunFolderError, analyse, read_manifest
-from experiments.study_tables import print_study
-from experiments.tables import show
+from experiments.show import show
 
 
 @click.command(name="analyse")
@@ -24,9 +23,7 @@ def analyse_command(run: Path, study: bool) -> None:
     except RunFolderError as error:
         raise click.UsageError(str(error)) from None
     console = Console(highlight=False, markup=False, emoji=False)
-    show(console, summary)
-    if study:
-        print_study(console, summary, settings)
+    show(console, summary, settings, study)
     if not summary.complete:
         console.print(f"INCOMPLETE: {summary.reason or 'not every request was sent and ended'}", soft_wrap=True)
     console.print(f"Rewritten: {run / SUMMARY}", soft_wrap=True)

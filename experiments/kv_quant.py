@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from experiments.cell import SEED, Cell
-from experiments.memory import shortage
 from experiments.run import Run
 from worker.options import Server
 
@@ -45,7 +44,7 @@ def cells(settings: KVQuantSettings, bits: int) -> list[Cell]:
             max_tokens=ANSWER_TOKENS,
             seed=settings.seed,
             workload=f"needle:{context}",
-            labels={"kv_bits": bits, "context": context},
+            labels={"kv_bits": bits, "context": context, "questions": settings.questions},
         )
         for context in settings.contexts
     ]
@@ -53,9 +52,11 @@ def cells(settings: KVQuantSettings, bits: int) -> list[Cell]:
 
 def measure(settings: KVQuantSettings, run: Run) -> None:
     """Every length of the pile with every cache; one that does not fit or fails leaves the others."""
+    planned = [(server, cells(settings, server.kv_bits or 0)) for server in servers(settings)]
+    run.announce([cell for _, several in planned for cell in several])
     total, number = len(settings.bits) * len(settings.contexts), 0
-    for server in servers(settings):
+    for server, several in planned:
         run.serve(server)
-        for cell in cells(settings, server.kv_bits or 0):
+        for cell in several:
             number += 1
-            run.attempt_if(cell, f"{number}/{total} {cell.label}", shortage(server, cell))
+            run.attempt(cell, f"{number}/{total} {cell.label}")

@@ -31,12 +31,14 @@ MOST_TOKENS = 1_000_000
 )
 @click.option("--quick", is_flag=True, help="Shorter piles, fewer questions.")
 @click.option(
-    "--study", is_flag=True, help=f"The study's sizes: {plan.STUDY_QUESTIONS} questions in 4,000 and 16,500 tokens."
+    "--study-sizes",
+    is_flag=True,
+    help=f"{plan.STUDY_QUESTIONS} questions in piles of {' and '.join(f'{n:,}' for n in plan.STUDY_CONTEXTS)} tokens.",
 )
-@click.option("--reference", is_flag=True, help="Show the study's findings too.")
+@click.option("--reference", "study", is_flag=True, help="Show the study's findings too.")
 @run_options
 def kv_quant(
-    server: Server, bits: str, contexts: str | None, questions: int | None, quick: bool, study: bool, reference: bool,
+    server: Server, bits: str, contexts: str | None, questions: int | None, quick: bool, study_sizes: bool, study: bool,
     out: Path, dry_run: bool,
 ) -> None:  # fmt: skip
     """Find a name in a long pile of emails, with a KV cache of fewer bits.
@@ -45,13 +47,11 @@ def kv_quant(
     quantized cache cannot be batched.
     """
     console = Console(highlight=False, markup=False, emoji=False)
-    sizes, count = (
-        (plan.STUDY_CONTEXTS, plan.STUDY_QUESTIONS)
-        if study
-        else (plan.QUICK_CONTEXTS, plan.QUICK_QUESTIONS)
-        if quick
-        else (plan.CONTEXTS, plan.QUESTIONS)
-    )
+    sizes, count = plan.CONTEXTS, plan.QUESTIONS
+    if study_sizes:
+        sizes, count = plan.STUDY_CONTEXTS, plan.STUDY_QUESTIONS
+    elif quick:
+        sizes, count = plan.QUICK_CONTEXTS, plan.QUICK_QUESTIONS
     try:
         settings = KVQuantSettings(
             server=server,
@@ -71,4 +71,4 @@ def kv_quant(
         soft_wrap=True,
     )
     if not dry_run:
-        carry_out("kv-quant", settings, out, console, plan.measure, reference)
+        carry_out("kv-quant", settings, out, console, plan.measure, study)

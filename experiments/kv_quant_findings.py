@@ -6,47 +6,43 @@ from typing import Any
 from rich.console import Console
 
 from clients import needle
-from experiments.analysis import CellRecords, CellSummary
+from experiments import reference
+from experiments.analysis import CellRecords
 from experiments.answers import found as named
+from experiments.planned import Planned, planned
 from experiments.statistics import median
 from experiments.tables import MISSING, plain_table, seconds_text
 from protocol.clock import seconds
 from protocol.records import RequestRecord
+from protocol.sizes import binary_text
 
-MIB = 2**20
 UNQUANTIZED = 16
 
 
-def findings(
-    manifest: Mapping[str, Any], cells: Mapping[str, CellRecords], figures: Mapping[str, CellSummary]
-) -> dict[str, Any]:
-    """`rows`, one for each cache and length of the pile; bytes saved are against the cache of most bits."""
-    seed = manifest["settings"]["seed"]
-    rows = [_row(name, cells[name], figures[name], seed) for name in figures]
+def findings(manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any]:
+    """`rows`, one for each cache and length of the pile; bytes saved are against the cache as the model computes it."""
+    rows = [_row(each, manifest["settings"]["seed"]) for each in planned(manifest, cells)]
+    whole = {row["context"]: row["kv_bytes"] for row in rows if row["kv_bits"] == UNQUANTIZED}
     for row in rows:
-        whole = next((r["kv_bytes"] for r in rows if r["context"] == row["context"] and r["kv_bytes"]), None)
-        row["saved"] = 1 - row["kv_bytes"] / whole if row["kv_bytes"] and whole else None
-    return {"rows": rows, "refused": dict(manifest.get("refused") or {})}
+        base = whole.get(row["context"])
+        row["saved"] = 1 - row["kv_bytes"] / base if row["kv_bytes"] and base else None
+    return {"rows": rows}
 
 
-def _row(name: str, cell: CellRecords, figures: CellSummary, seed: int) -> dict[str, Any]:
-    labels = cell.router.labels if cell.router else {}
-    facts = cell.worker.facts if cell.worker else {}
-    done = [request for request in cell.requests if request.end == "completed"]
-    reasons = [request.detail for request in cell.requests if request.detail]
+def _row(of: Planned, seed: int) -> dict[str, Any]:
+    done = of.done
     return {
-        "cell": name,
-        "kv_bits": labels.get("kv_bits"),
-        "dtype": facts.get("dtype"),
-        "context": labels.get("context"),
+        "cell": of.name,
+        "kv_bits": of.facts["kv_bits"],
+        "dtype": of.worker.get("dtype"),
+        "context": of.facts["context"],
         "prompt_tokens": median([r.prompt_tokens for r in done if r.prompt_tokens is not None]),
-        "asked": figures.requests,
-        "answered": len(done),
+        "asked": of.facts["questions"],
         "found": sum(_found(r.text or "", needle.name(r.id, seed)) for r in done) if done else None,
-        "kv_bytes": facts.get("kv_bytes"),
+        "kv_bytes": of.worker.get("kv_bytes"),
         "read_p50_s": median([took for r in done if (took := _reading_s(r)) is not None]),
-        "peak_memory_bytes": figures.peak_memory_bytes if done else None,
-        "lost": reasons[0] if reasons else None,
+        "peak_memory_bytes": of.figures.peak_memory_bytes if done else None,
+        "lost": of.lost,
     }
 
 
@@ -73,17 +69,15 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
             str(_real_bits(row)),
             MISSING if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,.0f}",
             MISSING if row["found"] is None else f"{row['found']} / {row['asked']}",
-            _mib(row["kv_bytes"]),
+            _size(row["kv_bytes"]),
             MISSING if row["saved"] is None else f"{row['saved']:.0%}",
             seconds_text(row["read_p50_s"]),
-            _mib(row["peak_memory_bytes"]),
+            _size(row["peak_memory_bytes"]),
         )
     console.print(table)
     for row in rows:
         if row["lost"]:
             console.print(f"{row['kv_bits']} bits, about {row['context']:,} tokens: {row['lost']}", soft_wrap=True)
-    for cell, reason in found["refused"].items():
-        console.print(f"{cell}: {reason}", soft_wrap=True)
     for line in _remarks(rows):
         console.print(line, soft_wrap=True)
 
@@ -105,12 +99,8 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
 
 def show_study(console: Console, found: Mapping[str, Any]) -> None:
     """The study's findings in words."""
-    console.print(
-        "The study: 47 % saved at 8 bits and 72 % at 4. About 4,000 tokens: all held up (10 questions). About 16,500: "
-        "3 of 10 found at 16 bits, 1 at 4, and reading went from 30.7 to 36.6 s.",
-        soft_wrap=True,
-    )
+    console.print(reference.KV_QUANT, soft_wrap=True)
 
 
-def _mib(count: int | None) -> str:
-    return MISSING if count is None else f"{count / MIB:.1f} MiB"
+def _size(count: int | None) -> str:
+    return MISSING if count is None else binary_text(count)

@@ -371,16 +371,13 @@ def load_config(name: str, download: bool = True) -> NamedConfig:
     if there is no such model or configuration, and RuntimeError if a download fails.
     """
     if name == models.EMBEDDED:
-        if not gguf.target().is_dir():
-            raise ValueError(f"{name} is not here yet: run `headway fetch` first")
-        return _in_folder(name, gguf.target())
+        return _in_folder(name, gguf.target()) if gguf.target().is_dir() else _shipped(name)
     folder = _folder(name)
     if folder is not None:
         return _in_folder(name, folder)
     shipped = {model.casefold(): model for model in SHIPPED}.get(name.casefold().removeprefix("qwen/"))
     if shipped is not None:
-        file = resources.files("experiments").joinpath("kv_configs", f"{shipped}.json")
-        return NamedConfig(shipped, "shipped", _parsed(file, shipped))
+        return _shipped(shipped)
     try:
         models.check(name)
     except ValueError as error:
@@ -395,6 +392,11 @@ def _folder(name: str) -> Path | None:
     except RuntimeError:  # ~ of nobody
         return None
     return folder if name and (folder / "config.json").is_file() else None
+
+
+def _shipped(name: str) -> NamedConfig:
+    file = resources.files("experiments").joinpath("kv_configs", f"{name}.json")
+    return NamedConfig(name, "shipped", _parsed(file, name))
 
 
 def _in_folder(name: str, folder: Path) -> NamedConfig:

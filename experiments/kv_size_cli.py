@@ -10,7 +10,7 @@ from rich.console import Console
 
 from experiments.kv_size import load_config
 from experiments.launch import keep_calculation, run_options
-from experiments.tables import show
+from experiments.show import show
 from protocol.options import as_bytes
 from worker import models
 
@@ -62,7 +62,7 @@ def kv_size(
     if dry_run:
         return
     folder, summary = keep_calculation("kv-size", settings, out)
-    show(console, summary)
+    show(console, summary, settings)
     console.print(f"Results: {folder} (summary.json, manifest.json)", soft_wrap=True)
 
 
@@ -70,4 +70,4 @@ def found_from(settings: dict[str, Any]) -> dict[str, Any]:
     """The findings that such settings lead to. Raises ValueError where they cannot be computed."""
     from experiments.kv_size_findings import findings
 
-    return findings({"settings": settings}, {}, {})
+    return findings({"settings": settings}, {})

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments import reference
+from experiments.analysis import CellRecords
 from experiments.kv_size import (
     Config,
     KVShape,
@@ -64,7 +66,7 @@ def figures(shape: KVShape, weights: int | None, context: int, users: int, bits:
     )
 
 
-def findings(manifest: Mapping[str, Any], cells: Mapping[str, Any], figures_of: Mapping[str, Any]) -> dict[str, Any]:
+def findings(manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any]:
     """Shape, weights and figures, from the manifest's settings alone: nothing is measured. Raises ValueError for a
     configuration whose cache cannot be computed."""
     asked = dict(manifest["settings"])
@@ -88,6 +90,11 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
     )
     for line in found["remarks"]:
         console.print(line)
+
+
+def show_study(console: Console, found: Mapping[str, Any]) -> None:
+    """The study's figures."""
+    console.print(reference.KV_SIZE, soft_wrap=True)
 
 
 def size_table(name: str, shape: KVShape, weights: Weights, told: Figures) -> Table:

@@ -20,10 +20,9 @@ from experiments.run_folder import (
     analyse,
     check_parent,
     create,
-    findings_module,
     write_json,
 )
-from experiments.tables import show
+from experiments.show import show
 from protocol.process import StopRequest
 from worker import models
 from worker.options import Server
@@ -77,16 +76,14 @@ def carry_out(
     out: Path,
     console: Console,
     measure: Callable[[Any, Run], None],
-    reference: bool = False,
+    study: bool = False,
 ) -> NoReturn:
-    """A whole experiment, from its settings (a dataclass, `server` among them) to the table; `reference` adds the
-    study's figures. Ends the process."""
+    """A whole experiment, from its settings (a dataclass, `server` among them) to the table; `study` adds the study's
+    figures. Ends the process."""
     run, summary = launch(
         experiment, asdict(settings), settings.server, out, console, lambda run: partial(measure, settings, run)
     )
-    show(console, summary)
-    if reference:
-        findings_module(experiment).show_study(console, summary.findings)
+    show(console, summary, run.manifest["settings"], study)
     sys.exit(finish(run, summary))
 
 

@@ -70,6 +70,7 @@ def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> di
         "worker": {},
         "calibration": None,
         "cells": [],
+        "planned": [],
         "lost": {},
         "refused": {},
         "drift": None,

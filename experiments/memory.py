@@ -13,16 +13,16 @@ from router.policies import parse_policy
 from worker import models
 from worker.options import Server
 
-# Fewer than in any language that tokenizers are made for, so that the estimate is on the safe side.
-CHARACTERS_PER_TOKEN = 3
+# Of UTF-8: somewhat fewer than in English, and a character in Chinese or Japanese.
+BYTES_PER_TOKEN = 3
 # With the scales and biases of packed ones.
 _BITS = {"float32": 32, "bf16": 16, "8bit": 9, "4bit": 5}
 
 
 def shortage(server: Server, cell: Cell) -> str | None:
     """What is lacking, in one line, if every seat is taken by the longest request; None if all of it fits, or where
-    it cannot be told: the paced engine, or a model whose cache or configuration is not known here."""
-    if server.engine == "paced":
+    it cannot be told: the paced engine, a model whose cache or configuration is not known here, CUDA's own memory."""
+    if server.engine == "paced" or models.device() == "cuda":
         return None
     seats, tokens = min(parse_policy(cell.policy).seats, cell.requests), longest_request(cell)
     try:
@@ -42,11 +42,11 @@ def shortage(server: Server, cell: Cell) -> str | None:
 
 
 def longest_request(cell: Cell) -> int:
-    """Tokens of the longest prompt and its reply, as far as characters tell them before a tokenizer does."""
+    """Tokens of the longest prompt and its reply, as far as its bytes tell them before a tokenizer does."""
     file = Path(cell.prompts) if cell.prompts is not None else None
     prompts = load_prompts(cell.workload, file, cell.requests, cell.max_tokens, cell.seed)
     lengths = {
-        sum(len(turn.content) for turn in prompt.turns) // CHARACTERS_PER_TOKEN
+        sum(len(turn.content.encode()) for turn in prompt.turns) // BYTES_PER_TOKEN
         + limits(prompt, cell.max_tokens, cell.ignore_eos)[0]
         for prompt in prompts
     }
@@ -58,7 +58,10 @@ def _weights(server: Server) -> str:
 
 
 def _cache_bits(server: Server) -> int:
-    """The cache has the type that the model computes in: on a CPU float32, unless 16 bits were asked for."""
+    """The cache has the type that the model computes in, on a CPU float32 unless 16 bits were asked for, or so many
+    bits as are asked for."""
+    if server.kv_bits in (8, 4):
+        return server.kv_bits
     wide = _weights(server) == "float32" or (models.device() == "cpu" and _weights(server) != "bf16")
     return 32 if wide else 16
 

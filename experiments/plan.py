@@ -107,10 +107,10 @@ def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
 
 
 def calibration_cell(settings: RushSettings) -> Cell:
-    """Replies one at a time, all asked for at the start; no limit of the run's applies."""
+    """Replies one at a time, all asked for at the start, every prompt read; no limit of the run's applies."""
     requests = settings.calibration_requests
     cell = _cell(settings, CALIBRATION, "calibration: one at a time, all at once", "one", Offer(None, None))
-    return replace(cell, requests=requests, queue=max(settings.queue, requests), timeout=None)
+    return replace(cell, requests=requests, queue=max(settings.queue, requests), timeout=None, share_prefix=False)
 
 
 def _cell(settings: RushSettings, name: str, label: str, policy: str, offer: Offer) -> Cell:

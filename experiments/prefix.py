@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from experiments.cell import Cell
-from experiments.memory import shortage
 from experiments.run import Run
 from worker.options import Server
 
@@ -39,6 +38,7 @@ def cells(settings: PrefixSettings) -> list[Cell]:
             workload="sorting-stamped" if settings.timestamp_first else "sorting",
             share_prefix=name == CACHED,
             margins=True,
+            labels={"emails": settings.emails},
         )
         for name, label in LABELS.items()
     ]
@@ -46,6 +46,8 @@ def cells(settings: PrefixSettings) -> list[Cell]:
 
 def measure(settings: PrefixSettings, run: Run) -> None:
     """Both cells, by one worker: only what clients ask for differs."""
+    planned = cells(settings)
+    run.announce(planned)
     run.serve(settings.server)
-    for number, cell in enumerate(cells(settings), start=1):
-        run.attempt_if(cell, f"{number}/2 {cell.label}", shortage(settings.server, cell))
+    for number, cell in enumerate(planned, start=1):
+        run.attempt(cell, f"{number}/2 {cell.label}")

@@ -8,62 +8,60 @@ from rich.console import Console
 
 from clients import sorting
 from experiments import reference
-from experiments.analysis import CellRecords, CellSummary
+from experiments.analysis import CellRecords
 from experiments.answers import fields_right, right
-from experiments.prefix import CACHED, COLD, LABELS
+from experiments.planned import Planned, planned
+from experiments.prefix import CACHED, COLD
 from experiments.sameness import Difference, Sameness, compare, parting
 from experiments.statistics import Spread, median, spread
 from experiments.tables import MISSING, plain_table, seconds_text
 from protocol.clock import seconds
 from protocol.records import RequestRecord
+from protocol.sizes import binary_text
 
-MIB = 2**20
 
-
-def findings(
-    manifest: Mapping[str, Any], cells: Mapping[str, CellRecords], figures: Mapping[str, CellSummary]
-) -> dict[str, Any]:
-    """`rows` for both cells, what the prompts are made of, how much sooner the first word comes, and `sameness`."""
-    rate = manifest["settings"]["rate"]
-    rows = [_row(name, cells[name], figures[name], rate is not None) for name in LABELS if name in figures]
-    refused = manifest.get("refused") or {}
+def findings(manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any]:
+    """`rows` for both cells, how much sooner the first word comes, and whether answers stay the same."""
+    settings = manifest["settings"]
+    plan = planned(manifest, cells)
+    rows = [_row(each, settings["rate"] is not None) for each in plan]
     ttfts = {row["cell"]: row["ttft_p50_s"] for row in rows}
     cold, cached = ttfts.get(COLD), ttfts.get(CACHED)
     return {
         "rows": rows,
-        "refused": dict(refused),
-        "rate": rate,
+        "rate": settings["rate"],
+        "timestamp_first": settings["timestamp_first"],
         "sooner": cold / cached if cold and cached else None,
-        "sameness": asdict(_sameness(cells)) if COLD in cells and CACHED in cells else None,
+        "sameness": asdict(_sameness(plan)),
     }
 
 
-def _row(name: str, cell: CellRecords, figures: CellSummary, queued: bool) -> dict[str, Any]:
+def _row(of: Planned, queued: bool) -> dict[str, Any]:
     """The figures of one cell. Emails sorted one at a time all wait from the start, so that time does not count."""
-    done = [request for request in cell.requests if request.end == "completed"]
-    facts = cell.worker.facts if cell.worker else {}
+    done, worker = of.done, of.worker
     first, whole = (
-        (figures.ttft, figures.reply) if queued else (_served(done, "first_token"), _served(done, "last_token"))
+        (of.figures.ttft, of.figures.reply) if queued else (_served(done, "first_token"), _served(done, "last_token"))
     )
     return {
-        "cell": name,
-        "label": LABELS[name],
-        "emails": figures.requests,
-        "completed": figures.completed,
+        "cell": of.name,
+        "label": of.label,
+        "emails": of.facts["emails"],
+        "completed": len(done),
+        "lost": of.lost,
         "prompt_tokens": _typical([request.prompt_tokens for request in done]),
         "prompt_tokens_read": _typical([_read(request) for request in done]),
-        "prompt_tokens_reused": _typical([request.reused for request in done]),
+        "shared_tokens": max([request.reused or 0 for request in done], default=None),
         "ttft_p50_s": first.p50,
         "ttft_p95_s": first.p95,
         "reply_p50_s": whole.p50,
         "reply_p95_s": whole.p95,
         "right": sum(right(request.text or "", sorting.labels(request.id)) for request in done),
         "fields_right": sum(fields_right(request.text or "", sorting.labels(request.id)) for request in done),
-        "prefix_hits": facts.get("prefix_hits"),
-        "prefix_misses": facts.get("prefix_misses"),
-        "prefix_evicted": facts.get("prefix_evicted"),
-        "prefix_bytes": facts.get("prefix_bytes"),
-        "peak_memory_bytes": figures.peak_memory_bytes,
+        "prefix_hits": worker.get("prefix_hits"),
+        "prefix_misses": worker.get("prefix_misses"),
+        "prefix_evicted": worker.get("prefix_evicted"),
+        "prefix_bytes": worker.get("prefix_bytes"),
+        "peak_memory_bytes": of.figures.peak_memory_bytes,
     }
 
 
@@ -82,17 +80,16 @@ def _typical(counts: Sequence[int | None]) -> int | None:
     return None if typical is None else round(typical)
 
 
-def _sameness(cells: Mapping[str, CellRecords]) -> Sameness:
-    worker = cells[COLD].worker
-    return compare(cells[COLD].requests, cells[CACHED].requests, worker.facts.get("dtype") if worker else None)
+def _sameness(plan: Sequence[Planned]) -> Sameness:
+    cold, cached = plan
+    return compare(cold.cell.requests, cached.cell.requests, cold.worker.get("dtype"))
 
 
 def show(console: Console, found: Mapping[str, Any]) -> None:
     """The study's table of ours, and what it means in sentences."""
     rate = found["rate"]
-    table = plain_table(
-        f"Emails sorted, {'one at a time' if rate is None else f'{rate:g} a second, continuous'}: medians"
-    )
+    how = "one at a time" if rate is None else f"{rate:g} a second, continuous"
+    table = plain_table(f"Emails sorted, {how}: medians")
     table.add_column("")
     for name in ("prompt\ntokens", "of them\nread", "first word\n(TTFT)", "whole\nanswer", "all 4 fields\nright"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -103,7 +100,7 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
             _count(row["prompt_tokens_read"]),
             seconds_text(row["ttft_p50_s"]),
             seconds_text(row["reply_p50_s"]),
-            f"{row['right']} / {row['completed']}",
+            f"{row['right']} / {row['emails']}",
         )
     console.print(table)
     for line in _lines(found):
@@ -111,25 +108,35 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"{LABELS.get(cell, cell)}: {reason}" for cell, reason in found["refused"].items()]
+    lines = [f"{row['label']}: {row['lost']}" for row in found["rows"] if row["lost"]]
     if found["sooner"]:
         lines.append(f"The first word comes {found['sooner']:.1f} times sooner with the prefix cached.")
     for row in found["rows"]:
-        of = len(sorting.FIELDS) * row["completed"]
-        lines.append(f"{row['label']}: {row['fields_right']} of {of} fields right.")
-    for row in found["rows"]:
-        if row["prefix_hits"] or row["prefix_misses"]:
-            lines.append(
-                f"Prefix cache: {row['prefix_hits']} hits, {row['prefix_misses']} misses, {row['prefix_evicted']} "
-                f"given up; {row['prefix_bytes'] / MIB:.0f} MiB kept at the end."
-            )
-            if not row["prefix_hits"]:
-                lines.append("No two prompts start alike, so nothing could be reused: what never changes goes first.")
-    if found["sameness"] is not None:
-        same, compared = found["sameness"]["same"], found["sameness"]["compared"]
-        lines.append(f"{same} of {compared} answers are the same with the prefix cached.")
-        lines += [parting(Difference(**each)) for each in found["sameness"]["differences"]]
+        if row["completed"]:
+            of = len(sorting.FIELDS) * row["completed"]
+            lines.append(f"{row['label']}: {row['fields_right']} of {of} fields right.")
+    lines += [
+        line for row in found["rows"] if row["cell"] == CACHED and row["completed"] for line in _cache_lines(row, found)
+    ]
+    same = found["sameness"]
+    if same["compared"]:
+        lines.append(f"{same['same']} of {same['compared']} answers are the same with the prefix cached.")
+        lines += [parting(Difference(**each)) for each in same["differences"]]
     return lines
+
+
+def _cache_lines(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """What the cache of shared starts did, and where it did nothing, why."""
+    if row["prefix_hits"]:
+        return [
+            f"Shared start: {row['shared_tokens']:,} tokens, {binary_text(row['prefix_bytes'])} of cache; "
+            f"{row['prefix_hits']} hits, {row['prefix_misses']} misses, {row['prefix_evicted']} given up."
+        ]
+    if found["timestamp_first"]:
+        return ["No two prompts start alike, so nothing could be reused: what never changes goes first."]
+    if not row["prefix_bytes"]:
+        return ["Nothing was kept: the shared start's cache is larger than --prefix-cache."]
+    return ["Nothing could be reused: there was no second email."]
 
 
 def show_study(console: Console, found: Mapping[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from experiments.cell import SEED, Cell
-from experiments.memory import shortage
 from experiments.run import Run
 from worker.options import Server
 
@@ -44,6 +43,7 @@ def cells(settings: RepeatSettings) -> list[Cell]:
             workload=settings.workload,
             prompts=settings.prompts,
             margins=True,
+            labels={"prompts": settings.requests},
         )
         for policy, label, name in [*alone, *batches]
     ]
@@ -51,7 +51,8 @@ def cells(settings: RepeatSettings) -> list[Cell]:
 
 def measure(settings: RepeatSettings, run: Run) -> None:
     """Every cell, by one worker."""
-    run.serve(settings.server)
     planned = cells(settings)
+    run.announce(planned)
+    run.serve(settings.server)
     for number, cell in enumerate(planned, start=1):
-        run.attempt_if(cell, f"{number}/{len(planned)} {cell.label}", shortage(settings.server, cell))
+        run.attempt(cell, f"{number}/{len(planned)} {cell.label}")

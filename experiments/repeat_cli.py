@@ -46,6 +46,8 @@ def repeat(
             workload=workload,
             prompts=None if prompts is None else str(prompts),
         )
+        if max(settings.batches) > settings.requests:
+            raise ValueError(f"a batch of {max(settings.batches)} cannot be had of {settings.requests} prompts")
         load_prompts(workload, prompts, settings.requests, settings.max_tokens, SEED)
         server.check()
     except ValueError as error:

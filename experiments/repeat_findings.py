@@ -6,24 +6,26 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.analysis import CellRecords, CellSummary
+from experiments.analysis import CellRecords
+from experiments.planned import planned
 from experiments.sameness import Difference, compare, parting
 from experiments.tables import MISSING, plain_table
 
 
-def findings(
-    manifest: Mapping[str, Any], cells: Mapping[str, CellRecords], figures: Mapping[str, CellSummary]
-) -> dict[str, Any]:
-    """`rows`: every cell compared with the first, prompts asked alone for the first time."""
-    names = list(figures)
-    first = cells[names[0]]
-    dtype = first.worker.facts.get("dtype") if first.worker else None
+def findings(manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any]:
+    """`rows`: every cell compared with the first, the prompts asked alone for the first time."""
+    first, *others = planned(manifest, cells)
+    dtype = first.worker.get("dtype")
     rows = [
-        {"cell": name, "label": figures[name].label, **asdict(compare(first.requests, cells[name].requests, dtype))}
-        for name in names[1:]
+        {
+            "cell": each.name,
+            "label": each.label,
+            "lost": each.lost,
+            **asdict(compare(first.cell.requests, each.cell.requests, dtype)),
+        }
+        for each in others
     ]
-    refused = manifest.get("refused") or {}
-    return {"rows": rows, "compared_with": figures[names[0]].label, "refused": dict(refused)}
+    return {"compared_with": first.label, "lost": first.lost, "asked": first.facts["prompts"], "rows": rows}
 
 
 def show(console: Console, found: Mapping[str, Any]) -> None:
@@ -38,10 +40,20 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
         smallest = f"{min(margins):.3g}" if margins else MISSING if differ else ""
         table.add_row(row["label"], str(row["compared"]), str(row["same"]), str(len(differ)), smallest)
     console.print(table)
-    for row in found["rows"]:
-        for each in row["differences"]:
-            console.print(f"{row['label']}: {parting(Difference(**each))}", soft_wrap=True)
-    for cell, reason in found["refused"].items():
-        console.print(f"{cell}: {reason}", soft_wrap=True)
-    if not any(row["differences"] for row in found["rows"]):
-        console.print("Every answer was identical every time.")
+    for line in _lines(found):
+        console.print(line, soft_wrap=True)
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    rows = found["rows"]
+    lost = [(found["compared_with"], found["lost"]), *((row["label"], row["lost"]) for row in rows)]
+    lines = [f"{label}: {reason}" for label, reason in lost if reason]
+    lines += [f"{row['label']}: {parting(Difference(**each))}" for row in rows for each in row["differences"]]
+    if rows and all(row["same"] == found["asked"] for row in rows):
+        lines.append("Every answer was identical every time.")
+    return lines
+
+
+def show_study(console: Console, found: Mapping[str, Any]) -> None:
+    """What the study says of it."""
+    console.print("The study: repeating plain decoding gave identical answers every time.")

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from experiments.cell import Cell, client_options, router_options
 from experiments.manifest import first_manifest
+from experiments.memory import shortage
 from experiments.progress import CellProgress
 from experiments.run_folder import MANIFEST, Summary, analyse, write_json
 from experiments.supervisor import CellFailed, Crew, Interrupted
@@ -29,6 +30,7 @@ class Run:
     interrupted: bool = False
     _crew: Crew | None = None
     _worker: tuple[Server, Sequence[str]] | None = None
+    _worker_lost: bool = False
 
     def measure(self, body: Callable[[], None]) -> Summary:
         """Do what `body` does, all processes ended afterwards, and sum up what was measured; the summary says whether
@@ -38,7 +40,7 @@ class Run:
             self.keep()
             try:
                 body()
-                self.manifest |= {"complete": True, "reason": None}
+                self.manifest |= {"complete": not self.manifest["lost"], "reason": None}
             except CellFailed as failure:
                 self.interrupted = isinstance(failure, Interrupted)
                 self.manifest["reason"] = str(failure)
@@ -53,7 +55,7 @@ class Run:
     def serve(self, server: Server, *options: str) -> None:
         """Have a worker with these settings from now on, in the place of an earlier one."""
         assert self._crew is not None
-        self._worker = (server, options)
+        self._worker, self._worker_lost = (server, options), False
         self._crew.start_worker([*server.arguments(), *options])
 
     def cell(self, cell: Cell, title: str) -> None:
@@ -69,26 +71,31 @@ class Run:
                 lambda event: self._follow(event, progress),
             )
 
-    def attempt_if(self, cell: Cell, title: str, lacking: str | None) -> None:
-        """Measure one cell unless something is lacking. Where it fails, keep the reason and be ready for the next one.
-        Raises Interrupted."""
+    def announce(self, cells: Sequence[Cell]) -> None:
+        """Keep what is planned, so that a cell which is never reached has its place in what is found all the same."""
+        self.keep(planned=[{"cell": cell.name, "label": cell.label, **cell.labels} for cell in cells])
+
+    def attempt(self, cell: Cell, title: str) -> None:
+        """Measure one cell, if it fits into memory. Where it does not, or fails, keep the reason; the next one can be
+        attempted all the same. Raises Interrupted."""
+        server, options = self._worker or (Server(), ())
+        lacking = shortage(server, cell)
         if lacking is not None:
-            self._refuse(cell, lacking)
+            self._without(cell, title, "refused", lacking)
             return
+        if self._worker_lost:
+            self.serve(server, *options)
         try:
             self.cell(cell, title)
         except Interrupted:
             raise
         except CellFailed as failure:
-            self.keep(lost={**self.manifest["lost"], cell.name: str(failure)})
-            self.console.print(f"{title}: {failure}", soft_wrap=True)
-            if self._worker is not None:
-                self.serve(self._worker[0], *self._worker[1])
+            self._without(cell, title, "lost", str(failure))
+            self._worker_lost = True
 
-    def _refuse(self, cell: Cell, reason: str) -> None:
-        """A cell that cannot be measured here, and why: it was found before anything started."""
-        self.keep(refused={**self.manifest["refused"], cell.name: reason})
-        self.console.print(f"{cell.label}: {reason}", soft_wrap=True)
+    def _without(self, cell: Cell, title: str, how: str, reason: str) -> None:
+        self.keep(**{how: {**self.manifest[how], cell.name: reason}})
+        self.console.print(f"{title}: {reason}", soft_wrap=True)
 
     def _follow(self, event: Mapping[str, Any], progress: CellProgress) -> None:
         progress.follow(event)

@@ -122,7 +122,7 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
         cells=shown,
         calibration=figures.get("calibration"),
         drift=_drift(figures, drift_of) if drift_of else None,
-        findings=found.findings(manifest, cells, figures) if found is not None else None,
+        findings=found.findings(manifest, cells) if found is not None else None,
     )
 
 

@@ -124,8 +124,7 @@ def rush(like: Path | None, out: Path, dry_run: bool, study: bool, server: Serve
 
 def _run(settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None) -> int:
     from experiments.rush import Rush
-    from experiments.study_tables import print_study
-    from experiments.tables import show
+    from experiments.show import show
 
     calibration = earlier["calibration"] if earlier else None
 
@@ -133,9 +132,7 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, earli
         return Rush(settings, run, calibration, known_reply_s(settings)).measure
 
     run, summary = launch("rush", asdict(settings), settings.server, out, console, body)
-    show(console, summary)
-    if study:
-        print_study(console, summary, run.manifest["settings"])
+    show(console, summary, run.manifest["settings"], study)
     if earlier is not None:
         for line in differences(earlier, run.manifest) or ["Nothing that a measurement depends on differs."]:
             console.print(line, soft_wrap=True)
@@ -239,6 +236,8 @@ def check(settings: RushSettings) -> None:
         raise ValueError(f"--timeout takes seconds above 0, up to a year; not {settings.timeout}")
     if settings.server.kv_bits is not None and any(policy.seats > 1 for policy in made):
         raise ValueError(NOT_BATCHED)
+    if settings.share_prefix and (settings.server.engine == "paced" or settings.server.kv_bits is not None):
+        raise ValueError("--share-prefix needs a model that serves many: leave out --engine paced and --kv-bits")
     settings.server.check()
     prompts = Path(settings.prompts) if settings.prompts is not None else None
     load_prompts(settings.workload, prompts, settings.requests, settings.max_tokens, settings.seed)

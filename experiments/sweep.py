@@ -7,7 +7,6 @@ from pathlib import Path
 from experiments.analysis import by_cell
 from experiments.cell import Cell
 from experiments.fit import FitError, fit_profile
-from experiments.memory import shortage
 from experiments.run import Run
 from experiments.run_folder import write_json
 from protocol.records import read_folder
@@ -54,14 +53,17 @@ def cells(settings: SweepSettings, weights: str) -> list[Cell]:
 
 def measure(settings: SweepSettings, run: Run) -> None:
     """Every batch on every type of weights; one that fails, or does not fit in memory, leaves the others."""
+    planned = [(server, cells(settings, server.weights)) for server in settings.servers()]
+    run.announce([cell for _, several in planned for cell in several])
     total, number = len(settings.weights) * len(settings.batches), 0
-    for server in settings.servers():
+    for server, several in planned:
         run.serve(server, *(["--bandwidth"] if server.engine == "mlx" else []))
-        planned = cells(settings, server.weights)
-        for cell in planned:
-            number += 1
-            run.attempt_if(cell, f"{number}/{total} {cell.label}", shortage(server, cell))
-        _fit(settings, run, server, planned)
+        try:
+            for cell in several:
+                number += 1
+                run.attempt(cell, f"{number}/{total} {cell.label}")
+        finally:
+            _fit(settings, run, server, several)
 
 
 def _fit(settings: SweepSettings, run: Run, server: Server, planned: Sequence[Cell]) -> None:

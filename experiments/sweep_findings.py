@@ -1,53 +1,40 @@
 """What a sweep found: tokens a second by replies at once, the gain over one, and the limit that memory sets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from experiments import reference
-from experiments.analysis import CellRecords, CellSummary
+from experiments.analysis import CellRecords
+from experiments.planned import Planned, planned
 from experiments.tables import MISSING, plain_table, seconds_text
 
 
-def findings(
-    manifest: Mapping[str, Any], cells: Mapping[str, CellRecords], figures: Mapping[str, CellSummary]
-) -> dict[str, Any]:
+def findings(manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any]:
     """`rows`, one for each batch that was planned, and `limits`, one for each type of weights."""
-    rows = [_row(name, cells[name], figures[name]) for name in figures if _labels(cells[name]).get("replies")]
-    rows += [_refused(name, reason) for name, reason in (manifest.get("refused") or {}).items()]
-    rows.sort(key=lambda row: (row["weights"], row["replies"]))
+    plan = planned(manifest, cells)
+    rows = [_row(each) for each in plan]
     for row in rows:
         row["gain"] = _ratio(row["tokens_per_s"], _alone(rows, row["weights"]))
-    kinds = sorted({row["weights"] for row in rows})
-    return {"rows": rows, "limits": [_limit(kind, cells, rows) for kind in kinds]}
+    kinds = dict.fromkeys(row["weights"] for row in rows)
+    return {"rows": rows, "limits": [_limit(kind, plan, rows) for kind in kinds]}
 
 
-def _labels(cell: CellRecords) -> Mapping[str, Any]:
-    return cell.router.labels if cell.router else {}
-
-
-def _row(name: str, cell: CellRecords, figures: CellSummary) -> dict[str, Any]:
-    replies = _labels(cell)["replies"]
-    whole = figures.completed == figures.requests
-    reasons = [request.detail for request in cell.requests if request.detail]
+def _row(of: Planned) -> dict[str, Any]:
+    replies, whole = of.facts["replies"], of.lost is None
+    speed = of.figures.tokens_per_s if whole else None
     return {
-        "cell": name,
-        "weights": _labels(cell)["weights"],
+        "cell": of.name,
+        "weights": of.facts["weights"],
         "replies": replies,
-        "tokens": figures.tokens,
-        "tokens_per_s": figures.tokens_per_s if whole else None,
-        "tokens_per_s_per_reply": figures.tokens_per_s / replies if whole and figures.tokens_per_s else None,
-        "done_s": figures.done_s if whole else None,
-        "lost": None if whole else (reasons or ["not measured to its end"])[0],
+        "tokens": of.figures.tokens,
+        "tokens_per_s": speed,
+        "tokens_per_s_per_reply": _ratio(speed, replies),
+        "done_s": of.figures.done_s if whole else None,
+        "lost": of.lost,
     }
-
-
-def _refused(name: str, reason: str) -> dict[str, Any]:
-    weights, _, rest = name.rpartition("-at-once")[0].rpartition("-")
-    empty = dict.fromkeys(("tokens_per_s", "tokens_per_s_per_reply", "done_s"))
-    return {"cell": name, "weights": weights, "replies": int(rest), "tokens": 0, **empty, "lost": reason}
 
 
 def _alone(rows: list[dict[str, Any]], weights: str) -> float | None:
@@ -58,10 +45,9 @@ def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def _limit(weights: str, cells: Mapping[str, CellRecords], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _limit(weights: str, plan: Sequence[Planned], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The rough limit of one reply's tokens a second: every step reads every weight once."""
-    facts = [cell.worker.facts for cell in cells.values() if cell.worker and _labels(cell).get("weights") == weights]
-    known = facts[0] if facts else {}
+    known = next((each.worker for each in plan if each.facts["weights"] == weights and each.worker), {})
     bandwidth, size = known.get("bandwidth_bytes_per_s"), known.get("bytes_per_step")
     limit, alone = _ratio(bandwidth, size), _alone(rows, weights)
     return {

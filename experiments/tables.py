@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.analysis import CellSummary
-from experiments.run_folder import Summary, findings_module
+from experiments.run_folder import Summary
 from router.policies import POLICIES
 
 MISSING = "n/a"
@@ -35,17 +35,6 @@ def server(cell: CellSummary) -> str:
 
 def offered(cell: CellSummary) -> str:
     return "at once" if cell.rate is None else f"{cell.rate:g}/s"
-
-
-def show(console: Console, summary: Summary) -> None:
-    """What a person reads of a run: its experiment's own tables, or those of the rush."""
-    module = findings_module(summary.experiment)
-    if module is not None and summary.findings is not None:
-        module.show(console, summary.findings)
-    elif not summary.cells:
-        console.print("No cell was measured.")
-    else:
-        print_tables(console, summary)
 
 
 def print_tables(console: Console, summary: Summary) -> None:

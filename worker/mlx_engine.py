@@ -12,7 +12,7 @@ from protocol.messages import ChatTurn, Row, Submit
 from worker.engine import StepOutcome
 from worker.models import LoadedModel
 from worker.prefix_cache import PrefixCache
-from worker.serving import margins, model_facts, refuse, sampler_for, tokenize
+from worker.serving import margins, model_facts, refuse, reply_row, sampler_for, tokenize
 from worker.shared_prefixes import Boarding, SharedPrefixes, shared_start
 from worker.text import TextStream
 
@@ -157,10 +157,10 @@ class MLXEngine:
         except Exception as error:
             raise RuntimeError(f"MLX failed in a step: {type(error).__name__}: {error}") from error
         read = tuple(self._progress(response) for response in prompts)
+        reused, self._reused = [(id, tokens) for id, tokens in self._reused if id in self._uids], []
         rows = tuple(self._row(response, gaps) for response in tokens)
         self._remove([self._uids[row.id] for row in rows if row.finish and row.id in self._uids])
-        reused, self._reused = tuple(self._reused), []
-        return StepOutcome(len(tokens), read, rows, reused)
+        return StepOutcome(len(tokens), read, rows, tuple(reused))
 
     def _progress(self, response: Any) -> tuple[int, int]:
         """A request's id and its prompt tokens read in this step; the last one counts when its row starts to decode."""
@@ -180,16 +180,8 @@ class MLXEngine:
         self._board(self._prefixes.read(shared_start(flight.request), cache, size))
 
     def _row(self, response: Any, gaps: dict[int, float]) -> Row:
-        """What a request got: text may lag behind its tokens, and ends before a stop string."""
-        flight, finish = self._flights[response.uid], response.finish_reason
-        chosen: tuple[int, ...] = () if finish == "stop" else (response.token,)
-        text = "".join([flight.text.add(token) for token in chosen])
-        if finish and not flight.text.stopped:
-            text += flight.text.finish()
-        if flight.text.stopped:
-            finish = "stop"
-        asked = tuple(gaps[response.uid] for _ in chosen) if flight.request.margins else None
-        return Row(flight.id, chosen, text, finish, asked)
+        flight = self._flights[response.uid]
+        return reply_row(flight.request, flight.text, response.token, response.finish_reason, gaps.get(response.uid))
 
     def _margins(self, responses: Sequence[Any]) -> dict[int, float]:
         """By the generator's numbers, for the requests that asked."""
@@ -248,7 +240,7 @@ def _own(boarding: Boarding) -> Any:
         return boarding.cache
     if not can_trim_prompt_cache(boarding.cache):
         return None
-    shorter = [copy.copy(layer) for layer in boarding.cache]  # shares the arrays: trimming only moves an offset
+    shorter = copy.deepcopy(boarding.cache)
     trim_prompt_cache(shorter, boarding.surplus)
     return shorter
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from protocol.messages import ChatTurn, Sampling, Submit
+from protocol.messages import ChatTurn, Row, Sampling, Submit
 from worker.blas import preload
 from worker.models import LoadedModel, device
+from worker.text import TextStream
 
 preload(device())  # whoever imports this module first: MLX binds to the BLAS that is there when it loads
 
@@ -97,3 +98,16 @@ def margins(logprobs: Sequence[Any]) -> list[float]:
     best = mx.topk(mx.stack(list(logprobs)).astype(mx.float32), 2, axis=-1)
     gaps: Any = mx.nan_to_num(mx.abs(best[:, 0] - best[:, 1]), nan=0.0, posinf=_WIDEST_MARGIN).tolist()
     return [float(gap) for gap in gaps]
+
+
+def reply_row(request: Submit, text: TextStream, token: int, finish: str | None, gap: float | None) -> Row:
+    """What a request gets from one step, in which `token` was chosen; a `finish` of "stop" says that it is the stop
+    token, which is none of the reply. Text may lag behind its tokens, and ends before a stop string."""
+    chosen: tuple[int, ...] = () if finish == "stop" else (token,)
+    said = "".join([text.add(each) for each in chosen])
+    if finish and not text.stopped:
+        said += text.finish()
+    if text.stopped:
+        finish = "stop"
+    asked = tuple(gap for _ in chosen if gap is not None) if request.margins else None
+    return Row(request.id, chosen, said, finish, asked)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.messages import ChatTurn, Row, Submit
+from protocol.messages import ChatTurn, Submit
 from worker.engine import CannotServe, StepOutcome
 from worker.models import LoadedModel
 from worker.options import NOT_BATCHED
-from worker.serving import margins, model_facts, refuse, sampler_for, tokenize
+from worker.serving import margins, model_facts, refuse, reply_row, sampler_for, tokenize
 from worker.text import TextStream
 
 import mlx.core as mx  # isort: skip (after the BLAS that comes with `serving`)
@@ -38,7 +38,8 @@ class SoloEngine:
         """Raises ValueError for a model whose cache cannot be quantized."""
         self._model, self._kv_bits, self._prefill_step = model, kv_bits, prefill_step
         self._stops = set(model.tokenizer.eos_token_ids)
-        _check_quantizable(model, kv_bits)
+        if kv_bits < UNQUANTIZED:
+            _check_quantizable(model, kv_bits)
         self._solo: _Solo | None = None
         self._largest = 0
 
@@ -107,35 +108,25 @@ class SoloEngine:
         solo.unread = ()
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         token = int(sampler_for(self._model, solo.request.sampling)(logprobs).item())
-        gaps = tuple(margins([logprobs[0]])) if solo.request.margins else None
+        gap = margins([logprobs[0]])[0] if solo.request.margins else None
         self._largest = max(self._largest, sum(layer.nbytes for layer in solo.cache))
-        row = self._row(solo, token, gaps)
+        solo.written.append(token)
+        row = reply_row(solo.request, solo.text, token, self._finish(solo), gap)
         if row.finish:
             self._solo = None
         return StepOutcome(1, read, (row,))
+
+    def _finish(self, solo: _Solo) -> str | None:
+        if solo.written[-1] in self._stops and not solo.request.ignore_eos:
+            return "stop"
+        return "length" if len(solo.written) == solo.request.max_tokens else None
 
     def _run(self, solo: _Solo, tokens: Sequence[int]) -> Any:
         """The model's logits; afterwards the cache is quantized if it is not yet, as mlx-lm does it."""
         logits = self._model.network(mx.array([list(tokens)]), cache=solo.cache)
         if self._kv_bits < UNQUANTIZED:
-            solo.cache = [
-                layer.to_quantized(group_size=GROUP, bits=self._kv_bits) if hasattr(layer, "to_quantized") else layer
-                for layer in solo.cache
-            ]
+            solo.cache = [_quantized(layer, self._kv_bits) for layer in solo.cache]
         return logits
-
-    def _row(self, solo: _Solo, token: int, gaps: tuple[float, ...] | None) -> Row:
-        """What the request got: the stop token is none of it."""
-        if token in self._stops and not solo.request.ignore_eos:
-            return Row(solo.request.id, (), solo.text.finish(), "stop", () if gaps else None)
-        solo.written.append(token)
-        text = solo.text.add(token)
-        finish = "length" if len(solo.written) == solo.request.max_tokens else None
-        if solo.text.stopped:
-            finish = "stop"
-        elif finish:
-            text += solo.text.finish()
-        return Row(solo.request.id, (token,), text, finish, gaps)
 
     # --- its life --------------------------------------------------------------------------------------------
 
@@ -158,7 +149,19 @@ class SoloEngine:
         self._solo = None
 
 
+def _quantized(layer: Any, bits: int) -> Any:
+    """A layer's cache in so many bits a number; one that has them already is left alone."""
+    return layer.to_quantized(group_size=GROUP, bits=bits) if hasattr(layer, "to_quantized") else layer
+
+
 def _check_quantizable(model: LoadedModel, kv_bits: int) -> None:
-    kinds = {type(layer).__name__ for layer in make_prompt_cache(model.network) if type(layer) is not KVCache}
-    if kinds and kv_bits < UNQUANTIZED:
+    """Raises ValueError: caches of other kinds cannot be quantized, nor heads that groups of 64 do not fit into."""
+    cache = make_prompt_cache(model.network)
+    kinds = {type(layer).__name__ for layer in cache if type(layer) is not KVCache}
+    if kinds:
         raise ValueError(f"the KV cache of {model.name} ({', '.join(sorted(kinds))}) cannot be quantized")
+    mx.eval(model.network(mx.array([[0]]), cache=cache))
+    try:
+        mx.eval([_quantized(layer, kv_bits).state for layer in cache])
+    except ValueError as error:
+        raise ValueError(f"the KV cache of {model.name} cannot be quantized: {str(error).splitlines()[0]}") from None

@@ -236,7 +236,7 @@ def test_shipped_configurations(name: str, count: int) -> None:
 
 def test_the_shipped_names_are_the_shipped_files() -> None:
     folder = Path(importlib.import_module("experiments").__path__[0]) / "kv_configs"
-    assert {file.stem for file in folder.iterdir()} == set(SHIPPED)
+    assert {file.stem for file in folder.iterdir()} == {*SHIPPED, models.EMBEDDED}
 
 
 # --- the arithmetic ---
@@ -485,9 +485,11 @@ def test_the_weights_of_a_folder_are_the_sizes_of_its_files(tmp_path: Path) -> N
     assert load_config(str(tmp_path)).source == "folder"
 
 
-def test_the_embedded_model_is_asked_for_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_model_is_known_before_it_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWAY_CACHE", str(tmp_path))
-    refused(run(), "smollm2-135m is not here yet: run `headway fetch` first")
+    facts = told()
+    assert (facts["configuration"], facts["bytes_per_token"]) == ("shipped", 2 * 30 * 3 * 64 * 2)
+    assert facts["weights_bytes"] is None
     folder = models.gguf.target()
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(tiny("llama", {})))

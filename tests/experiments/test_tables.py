@@ -11,8 +11,9 @@ from clients.arrivals import all_at_once, poisson
 from experiments import reference
 from experiments.analysis import CellSummary
 from experiments.run_folder import Summary
+from experiments.show import show
 from experiments.statistics import Spread
-from experiments.study_tables import SECONDS, Units, one_reply_s, print_study
+from experiments.study_tables import SECONDS, Units, one_reply_s
 from experiments.study_tables import typical_table as study_table
 from experiments.tables import (
     MISSING,
@@ -21,7 +22,6 @@ from experiments.tables import (
     remarks,
     seconds_text,
     server,
-    show,
     typical_table,
 )
 from tests.virtual import VirtualRush
@@ -75,9 +75,7 @@ def slower(cell: CellSummary, factor: float) -> CellSummary:
 
 def printed(of: Summary, study: bool = True, same_profile: bool = True) -> str:
     console = Console(width=WIDTH, record=True, file=io.StringIO(), force_terminal=False)
-    show(console, of)
-    if study:
-        print_study(console, of, SAME if same_profile else {})
+    show(console, of, SAME if same_profile else {}, study)
     return console.export_text()
 
 

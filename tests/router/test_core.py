@@ -377,3 +377,11 @@ def test_a_policy_is_not_asked_without_a_queue_or_a_worker() -> None:
     assert core.woken(1) == empty
     assert core.worker_came(2, CONTEXT) == empty
     assert core.client_lost(3, ANN, "gone") == empty
+
+
+def test_a_reused_start_counts_as_read() -> None:
+    """Policies that look at unread prompt tokens must not wait for what is never going to be read."""
+    core = made()
+    core.submitted(1, ANN, ask(0, 20, 4, prefix=15))
+    core.stepped(2, Step(1, 2, 0, 1, 3, (), read=((0, 3),), reused=((0, 15),)))
+    assert [passage.unread for passage in core.running] == [2]

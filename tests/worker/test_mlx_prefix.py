@@ -122,3 +122,60 @@ def test_no_more_than_the_prompt_can_be_shared(sharing: MLXEngine) -> None:
     with pytest.raises(ValueError, match="request 0 shares 500 of its"):
         sharing.insert([asked(0, share=500)])
     assert sharing.in_flight == 0
+
+
+def test_a_hit_that_leaves_before_its_first_step_is_told_of_no_more(sharing: MLXEngine, play: Any) -> None:
+    play(sharing, [asked(0)])
+    sharing.insert([asked(1)])
+    sharing.remove([1])
+    assert sharing.step().reused == ()
+    sharing.insert([asked(2), asked(3)])
+    sharing.remove([2])
+    assert sharing.step().reused == ((3, len(START)),)
+
+
+def test_two_starts_at_once_are_each_read_once(sharing: MLXEngine, play: Any) -> None:
+    other = LIGHTHOUSE[40:140]
+    plain = {n: play(sharing, [asked(n, share=0, text=other + ENDS[n])])[n].tokens for n in (4, 5)}
+    cold = alone(sharing, play)
+    requests = [asked(0), asked(4, share=len(other), text=other + ENDS[4]), asked(1)]
+    requests.append(asked(5, share=len(other), text=other + ENDS[5]))
+    together = play(sharing, requests)
+    assert {n: together[n].tokens for n in (4, 5)} == plain
+    assert {n: together[n].tokens for n in (0, 1)} == {n: cold[n].tokens for n in (0, 1)}
+    assert (sharing.facts["prefix_hits"], sharing.facts["prefix_misses"]) == (2, 2)
+
+
+def test_an_engine_that_breaks_forgets_who_waited(
+    sharing: MLXEngine, play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharing.insert([asked(n) for n in range(3)])
+
+    def broken() -> None:
+        raise MemoryError("no memory left")
+
+    monkeypatch.setattr(sharing._generator, "next", broken)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        sharing.step()
+    sharing.reset()
+    assert sharing.in_flight == 0
+    assert len(play(sharing, [asked(n) for n in range(3)])) == 3
+
+
+def test_cutting_a_kept_cache_of_caches_leaves_it_whole() -> None:
+    """Some models keep several caches a layer, in a list that trims its members."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import CacheList, KVCache
+
+    from worker.mlx_engine import _own
+    from worker.shared_prefixes import Boarding
+
+    layer = CacheList(KVCache(), KVCache())
+    for inner in layer.caches:
+        inner.update_and_fetch(mx.ones((1, 1, 4, 2)), mx.ones((1, 1, 4, 2)))
+    kept = [layer, KVCache()]
+    kept[1].update_and_fetch(mx.ones((1, 1, 4, 2)), mx.ones((1, 1, 4, 2)))
+    cut = _own(Boarding(request(1), 3, kept, surplus=1))
+    assert [inner.offset for inner in cut[0].caches] == [3, 3]
+    assert [inner.offset for inner in layer.caches] == [4, 4]
+    assert kept[1].offset == 4
