@@ -1,8 +1,9 @@
 """The open-loop client: sends every request at its intended time, whatever the replies do, and stamps the replies."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from clients.arrivals import ArrivalPlan, arrival_times, share
 from clients.workloads import Prompt, common_start, limits, shared_probes
 from protocol import messages as m
 from protocol.clock import (
+    MS,
     SECOND,
     Offset,
-    ask_for_short_turns,
-    calibrate_spin,
     ceil_ms,
     now,
     quiet_collector,
+    run_first,
+    spin_before,
     tighten_timers,
+    wake_lag,
 )
 from protocol.messages import ChatTurn, Message
 from protocol.process import StopRequest
@@ -27,10 +30,13 @@ from protocol.records import ClientRecord, RecordWriter, RequestRecord
 from protocol.roundtrip import clock_record, measure_offset
 from protocol.wire import PeerSlow, dealer, fresh_instance
 
-BEAT = SECOND // 2
+BEAT = SECOND * 3 // 5
+ANSWERED = BEAT // 2  # the router's beat is answered at once, so that an idle client wakes up for both together
 SILENCE = 3 * SECOND
 HELLO_EVERY = SECOND // 5
 LOST_AFTER = 2 * SECOND
+QUIET = 2 * MS
+RANK = 2  # before the router: a request that leaves late cannot be mended
 TOKENIZE_AT_ONCE, CHARACTERS_AT_ONCE = 64, 2**20
 
 
@@ -113,7 +119,7 @@ class Client:
     def __init__(self, settings: ClientSettings, stop: StopRequest) -> None:
         """Raises OSError when the records cannot be written, ValueError when the arrivals cannot be made."""
         tighten_timers()
-        ask_for_short_turns()
+        self.scheduling = run_first(RANK)
         self.settings, self.stop = settings, stop
         times = arrival_times(settings.arrivals, len(settings.prompts))
         self.schedule = share(times, settings.index, settings.of)
@@ -125,8 +131,9 @@ class Client:
         self.tokenized: dict[int, m.Tokenized] = {}
         self.zero: int | None = None
         self.offset: Offset | None = None
-        self.spin = 0
+        self.spin = self.wake_lag = 0
         self.open: dict[int, Reply] = {}
+        self.held: deque[tuple[bytes, int]] = deque()
         self.sent = 0
         self.heard = self.beaten = self.last_sent = now()
         self.missing_since: int | None = None
@@ -138,7 +145,8 @@ class Client:
         """None when everything was sent and every reply ended, else why not. Raises ClientError before the start;
         what was measured is kept."""
         try:
-            self.spin = calibrate_spin()
+            self.wake_lag = wake_lag()
+            self.spin = spin_before(self.wake_lag, self.scheduling)
             self._join()
             submits = self._prepare()
             self._await_start()
@@ -239,6 +247,8 @@ class Client:
                 requests=len(s.prompts),
                 zero=zero,
                 spin_ns=self.spin,
+                scheduling=self.scheduling,
+                wake_lag_ns=self.wake_lag,
                 plan=s.facts,
                 ids=tuple(id for id, _ in self.schedule),
                 intended=tuple(time + (zero or 0) for _, time in self.schedule),
@@ -247,7 +257,7 @@ class Client:
 
     def _turn(self) -> None:
         """One look at the socket before the start. Raises ClientError when there is no point in waiting."""
-        self.line.wait(ceil_ms(BEAT // 5))
+        self.line.wait(ceil_ms(HELLO_EVERY if self.welcome is None else BEAT))
         while (message := self.line.receive()) is not None:
             self._take(message)
         self._beat()
@@ -264,19 +274,38 @@ class Client:
         """Send on time, reading replies in between; ends when all is answered, or no answer can come."""
         assert self.zero is not None
         dues = [time + self.zero for _, time in self.schedule]
+        quiet = quiet_times(dues)
         while self.leaving is None and not self.stop.requested:
-            at = now()
-            if self.sent < len(dues) and at >= dues[self.sent]:
-                self._submit(self.schedule[self.sent][0], dues[self.sent], submits[self.sent])
-            elif (message := self.line.receive()) is not None:
-                self._take(message)
-            elif self.sent == len(dues) and not self.open:
+            due = dues[self.sent] if self.sent < len(dues) else None
+            self._beat()
+            if due is not None and now() >= quiet[self.sent]:
+                self._hold(due)
+                self._submit(self.schedule[self.sent][0], due, submits[self.sent])
+            elif (received := self._received()) is not None:
+                self._take(*received)
+            elif due is None and not self.open:
                 return
             else:
-                self._beat()
-                self._wait(dues[self.sent] if self.sent < len(dues) else None)
+                self._wait(None if due is None else quiet[self.sent])
                 if now() - self.heard > SILENCE:
                     self.leaving = "the router has not been heard for 3 s"
+
+    def _hold(self, due: int) -> None:
+        """Until `due`, the last of it spun. What comes meanwhile is stamped; what it says can wait."""
+        while (left := due - now()) > 0:
+            if (data := self.line.receive_encoded()) is not None:
+                self.held.append((data, now()))
+            elif left > self.spin:
+                self.line.wait_precisely(left - self.spin)
+
+    def _received(self) -> tuple[Message, int] | None:
+        """The next message, and when it came."""
+        while self.held:
+            data, at = self.held.popleft()
+            if (message := self.line.understood(data)) is not None:
+                return message, at
+        message = self.line.receive()
+        return None if message is None else (message, now())
 
     def _submit(self, id: int, due: int, data: bytes | None) -> None:
         self.sent += 1
@@ -292,20 +321,17 @@ class Client:
         self.last_sent = at
         self.open[id] = Reply(id, due, at)
 
-    def _wait(self, due: int | None) -> None:
-        """Until a message comes or shortly before `due`; the rest is spun, neither slept over nor deaf."""
-        at = now()
-        wake = self.beaten + BEAT if due is None else min(self.beaten + BEAT, due - self.spin)
-        if wake > at:
-            self.line.wait_precisely(wake - at)
-            return
-        while due is not None and now() < due and not self.line.wait(0):
-            pass
+    def _wait(self, until: int | None) -> None:
+        """Until a message comes, a beat is due, or `until`."""
+        wake = self.beaten + BEAT if until is None else min(self.beaten + BEAT, until)
+        if (left := wake - now()) > 0:
+            self.line.wait_precisely(left)
 
     # --- receiving ---
 
-    def _take(self, message: Message) -> None:
-        at = self.heard = now()
+    def _take(self, message: Message, at: int | None = None) -> None:
+        """`at` is when it came, if that was not just now."""
+        at = self.heard = now() if at is None else at
         match message:
             case m.Tokens():
                 for row in message.rows:
@@ -314,6 +340,7 @@ class Client:
                 self._end(message.id, message.end, message.detail, None)
             case m.Beat():
                 self._count_open(message.open, at)
+                self._beat(ANSWERED)
             case m.Welcome():
                 self.welcome = message
             case m.Tokenized():
@@ -377,9 +404,9 @@ class Client:
         if record is not None:
             self.records.write(record)
 
-    def _beat(self) -> None:
+    def _beat(self, since: int = BEAT) -> None:
         at = now()
-        if at - self.beaten >= BEAT:
+        if at - self.beaten >= since:
             self.beaten = at
             self._say(m.Beat(self.instance))
 
@@ -389,6 +416,14 @@ class Client:
             self.line.send(message)
         except PeerSlow:
             return
+
+
+def quiet_times(dues: Sequence[int]) -> list[int]:
+    """From when on, before each due time, messages are stamped but not looked into: on a machine that has just woken
+    up, one can take a millisecond. At most half the time since the request before, so that they are read in the end.
+    """
+    gaps = [2 * QUIET, *(after - before for before, after in pairwise(dues))]
+    return [due - min(QUIET, gap // 2) for due, gap in zip(dues, gaps, strict=False)]
 
 
 def _some(conversations: Sequence[tuple[ChatTurn, ...]]) -> tuple[tuple[ChatTurn, ...], ...]:

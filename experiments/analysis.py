@@ -1,11 +1,14 @@
 """From timing records to the figures of a run: everything that is shown is computed here, and from records alone."""
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.hosts import offsets, on_routers_clock, wander
+from experiments.objectives import Goodput, Objective, Outcome, goodput, outcome
 from experiments.statistics import Spread, spread
 from protocol.clock import MS, seconds
 from protocol.messages import ENDS
@@ -13,6 +16,7 @@ from protocol.records import (
     CellRecord,
     ClientRecord,
     ClockRecord,
+    QueueRecord,
     RequestRecord,
     RouterRecord,
     StepRecord,
@@ -23,12 +27,19 @@ LATE_NS = MS
 LIFE = (
     "intended", "sent", "received", "admitted", "started", "first_token", "last_token", "last_received",
 )  # fmt: skip
+DURATIONS = {
+    "ttft": ("intended", "first_received"),
+    "writing": ("first_received", "last_received"),
+    "reply": ("intended", "last_received"),
+    "queue_wait": ("received", "admitted"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CellSummary:
     """The figures of one cell, as they stand in summary.json; seconds, tokens and bytes; None where nothing was
-    measured. `ttft`, `writing`, `reply`, `queue_wait`, `tpot` and `gap` are of completed requests only."""
+    measured. `ttft`, `writing`, `reply`, `queue_wait`, `tpot` and `gap` are of completed requests only. `verdict`, its
+    `reasons` and `load_state` are experiments.verdict's, None until that has judged."""
 
     label: str
     policy: str
@@ -64,6 +75,11 @@ class CellSummary:
     clock_bound_s: float | None
     clock_offset_s: float | None
     order_violations: int
+    verdict: str | None = None
+    reasons: list[str] = field(default_factory=list)
+    load_state: str | None = None
+    objectives: list[Outcome] = field(default_factory=list)
+    goodput: Goodput | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +87,7 @@ class CellRecords:
     """All records of one cell, by kind."""
 
     router: RouterRecord | None = None
+    queue: QueueRecord | None = None
     clients: list[ClientRecord] = field(default_factory=list)
     worker: CellRecord | None = None
     clocks: list[ClockRecord] = field(default_factory=list)
@@ -94,6 +111,8 @@ def by_cell(records: Iterable[Any]) -> dict[str, CellRecords]:
                 cell.steps.append(record)
             case RouterRecord():
                 cell.router = record
+            case QueueRecord():
+                cell.queue = record
             case ClientRecord():
                 cell.clients.append(record)
             case ClockRecord():
@@ -105,9 +124,9 @@ def by_cell(records: Iterable[Any]) -> dict[str, CellRecords]:
     return dict(cells)
 
 
-def summarise(name: str, cell: CellRecords) -> CellSummary:
-    """The figures of one cell. A request that its client could not account for, because the client died, counts by
-    what the router saw of it."""
+def summarise(name: str, cell: CellRecords, objectives: Sequence[Objective] = ()) -> CellSummary:
+    """The figures of one cell, and whether it kept these objectives. A request that its client could not account for,
+    because the client died, counts by what the router saw of it."""
     sent = [r for r in cell.requests if r.sent is not None or r.received is not None]
     done = [r for r in sent if r.end == "completed"]
     return CellSummary(
@@ -116,6 +135,7 @@ def summarise(name: str, cell: CellRecords) -> CellSummary:
         **_latencies(sent, done),
         **_served(cell, sent, done),
         **_vitals(cell),
+        **_promises(cell, sent, objectives),
     )
 
 
@@ -135,21 +155,23 @@ def _identity(name: str, cell: CellRecords) -> dict[str, Any]:
 
 def _counts(cell: CellRecords, sent: Sequence[RequestRecord]) -> dict[str, Any]:
     """Every request offered, and what became of it."""
-    labels = cell.router.labels if cell.router else {}
-    offered = cell.clients[0].requests if cell.clients else labels.get("requests", len(cell.requests))
+    offered = _offered(cell)
     ends = [r.end or "unfinished" for r in sent]
     late = [r for r in sent if r.sent is not None and r.intended is not None and r.sent - r.intended > LATE_NS]
     counts = {"requests": offered, "sent": len(sent), "unsent": offered - len(sent), "late": len(late)}
     return counts | {end: ends.count(end) for end in ENDS}
 
 
+def _offered(cell: CellRecords) -> int:
+    labels = cell.router.labels if cell.router else {}
+    offered: int = cell.clients[0].requests if cell.clients else labels.get("requests", len(cell.requests))
+    return offered
+
+
 def _latencies(sent: Sequence[RequestRecord], done: Sequence[RequestRecord]) -> dict[str, Any]:
     """Durations by the clock of one process each; of completed requests, but for the lag of sending."""
     return {
-        "ttft": _between(done, "intended", "first_received"),
-        "writing": _between(done, "first_received", "last_received"),
-        "reply": _between(done, "intended", "last_received"),
-        "queue_wait": _between(done, "received", "admitted"),
+        **{metric: _between(done, begin, end) for metric, (begin, end) in DURATIONS.items()},
         "service": _between(done, "admitted", "ended"),
         "tpot": spread([per_token for r in done if (per_token := tpot(r)) is not None]),
         "gap": spread([gap for r in done for gap in gaps(r)]),
@@ -170,6 +192,40 @@ def _served(cell: CellRecords, sent: Sequence[RequestRecord], done: Sequence[Req
     }
 
 
+def _promises(cell: CellRecords, sent: Sequence[RequestRecord], objectives: Sequence[Objective]) -> dict[str, Any]:
+    """What became of the objectives, over every request offered: one that was never sent failed too."""
+    if not objectives:
+        return {}
+    rows = [[promised(request, each.metric) for each in objectives] for request in sent]
+    rows += [[math.inf for _ in objectives]] * (_offered(cell) - len(sent))
+    columns = zip(*rows, strict=True) if rows else [() for _ in objectives]
+    return {
+        "objectives": [outcome(each, column) for each, column in zip(objectives, columns, strict=True)],
+        "goodput": goodput(objectives, rows, _offered_s(cell)),
+    }
+
+
+def promised(request: RequestRecord, metric: str) -> float | None:
+    """Seconds that an objective compares with its limit: infinitely many of a request that did not complete, None of
+    one that did without such a time. The `gap` of a reply is its longest."""
+    if request.end != "completed":
+        return math.inf
+    match metric:
+        case "tpot":
+            return tpot(request)
+        case "gap":
+            return max(gaps(request), default=None)
+    begin, end = (getattr(request, name) for name in DURATIONS[metric])
+    return None if begin is None or end is None else seconds(end - begin)
+
+
+def _offered_s(cell: CellRecords) -> float:
+    """Seconds from time zero to the last intended arrival. Unlike the time to the last reply they are the same
+    whatever the server does, so that failing does not make a rate higher."""
+    spans = [max(c.intended) - c.zero for c in cell.clients if c.zero is not None and c.intended]
+    return seconds(max(spans, default=0))
+
+
 def _vitals(cell: CellRecords) -> dict[str, Any]:
     """The state of the machine and of the clocks."""
     return {
@@ -177,8 +233,15 @@ def _vitals(cell: CellRecords) -> dict[str, Any]:
         "swap_bytes": cell.worker.swap_bytes if cell.worker else None,
         "clock_bound_s": max((seconds(clock.bound) for clock in cell.clocks), default=None),
         "clock_offset_s": max((seconds(abs(clock.offset)) for clock in cell.clocks), default=None),
-        "order_violations": sum(violates_order(r, clock_slack(cell.clocks)) for r in cell.requests),
+        "order_violations": _order_violations(cell),
     }
+
+
+def _order_violations(cell: CellRecords) -> int:
+    """Lives out of order, on the router's clock, within what is known of the others."""
+    away = offsets(cell.clocks, cell.router)
+    slack = clock_slack(cell.clocks) + wander(cell.clocks, away)
+    return sum(violates_order(r, slack) for r in on_routers_clock(cell.requests, cell.clients, away))
 
 
 def tpot(request: RequestRecord) -> float | None:

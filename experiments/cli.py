@@ -10,6 +10,8 @@ COMMANDS = {
     "prefix": ("experiments.prefix_cli", "prefix", "Sort emails without and with the cache of what prompts share."),
     "kv-quant": ("experiments.kv_quant_cli", "kv_quant", "Find a name in a long pile, with a KV cache of fewer bits."),
     "repeat": ("experiments.repeat_cli", "repeat", "Ask the same again, alone and in batches: are answers the same?"),
+    "selftest": ("experiments.selftest_cli", "selftest", "Measure the instrument itself on this machine."),
+    "explain-verdict": ("experiments.explain_cli", "explain", "Show every check of a run's cells, with its number."),
     "analyse": ("experiments.analyse_cli", "analyse_command", "Rebuild a run's summary.json from its records."),
     "fetch": ("experiments.fetch_cli", "fetch", "Fetch a model, once; the embedded one by default."),
     "kv-size": ("experiments.kv_size_cli", "kv_size", "What a model's KV cache takes, from its configuration alone."),

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from experiments.manifest import first_manifest
+from experiments.objectives import METRICS
 from experiments.run import Run
 from experiments.run_folder import (
     MANIFEST,
@@ -49,6 +50,18 @@ def run_options(command: Command) -> Command:
         help="Folder in which the run's own folder is made.",
     )
     return out(click.option("--dry-run", is_flag=True, help="Print the plan and stop.")(command))
+
+
+def objective_option(command: Command) -> Command:
+    """`--objective`, as often as wanted; the command checks what was given."""
+    option = click.option(
+        "--objective",
+        multiple=True,
+        metavar="METRIC.PERCENTILE<LIMIT",
+        help="What was promised, such as 'ttft.p95<1s' or 'tpot.p50<40ms', repeatable: says whether it was met, and "
+        f"how many requests met all of them. Metrics: {', '.join(METRICS)}.",
+    )
+    return option(command)
 
 
 def launch(

@@ -10,7 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psutil
+
+from worker.cache_folder import cache_folder
 
 PACKAGES = ("headway", "mlx", "mlx-lm", "pyzmq", "msgpack", "numpy", "click", "orjson", "scipy-openblas32")
 BLAS_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -67,6 +70,7 @@ def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> di
         "versions": versions(),
         "machine": machine(),
         "clock": {"name": "time.monotonic_ns", "resolution_s": time.get_clock_info("monotonic").resolution},
+        "selftest": last_selftest(),
         "worker": {},
         "calibration": None,
         "cells": [],
@@ -75,6 +79,27 @@ def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> di
         "refused": {},
         "drift": None,
     }
+
+
+def keep_selftest(manifest: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Keep what a self-test found, for the runs that come after it on this machine."""
+    path = _selftest_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    properties = {each["name"]: each["value"] for each in found["properties"]}
+    path.write_bytes(orjson.dumps({"begun": manifest["begun"], "passed": found["passed"], "properties": properties}))
+
+
+def last_selftest() -> dict[str, Any] | None:
+    """The last self-test of this machine; None if there was none."""
+    try:
+        kept: dict[str, Any] = orjson.loads(_selftest_file().read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return kept
+
+
+def _selftest_file() -> Path:
+    return cache_folder() / f"selftest-{platform.node()}.json"
 
 
 def _digest(path: str | None) -> str | None:

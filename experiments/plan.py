@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from clients.arrivals import ArrivalPlan, arrival_times
 from experiments.cell import Cell
@@ -27,7 +28,8 @@ class RushSettings:
     """Everything that decides what a rush measures; plain values, as they stand in its manifest.
 
     `rates` are requests per second, None to choose them from a calibration; `loads` are the study's loads to offer
-    then. `max_tokens` and `timeout` as in the command's help.
+    then. Every cell is measured once for each of `seeds`; `objectives` are what the records are held against.
+    `max_tokens` and `timeout` as in the command's help.
     """
 
     server: Server
@@ -40,12 +42,13 @@ class RushSettings:
     ignore_eos: bool
     workload: str
     prompts: str | None
-    seed: int
+    seeds: tuple[int, ...]
     clients: int
     queue: int
     timeout: float | None
     share_prefix: bool = False
     drift_cell: bool = True
+    objectives: tuple[str, ...] = ()
 
     @property
     def calibration_requests(self) -> int:
@@ -91,29 +94,44 @@ def offers(settings: RushSettings, capacity: float | None) -> list[Offer] | None
 
 
 def cells(settings: RushSettings, offered: Sequence[Offer]) -> list[Cell]:
-    """Every policy at every rate, policies interleaved: ABC at the first rate, CAB at the second, BCA at the third."""
+    """Every policy at every rate, one seed after another, policies interleaved: ABC at the first rate, CAB at the
+    second, BCA at the third, and so on through the seeds."""
     policies = settings.made_policies()
+    count = len(settings.seeds) * len(offered) * len(policies)
     made: list[Cell] = []
-    for row, offer in enumerate(offered):
+    for row, (seed, offer) in enumerate(product(settings.seeds, offered)):
         shift = -row % len(policies)
         for policy in policies[shift:] + policies[:shift]:
-            place = "all at once" if offer.rate is None else f"at {rate_text(offer.rate)}/s"
-            file_place = "at-once" if offer.rate is None else f"{rate_text(offer.rate)}-per-s"
-            word = label(policy)
-            file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
-            name = f"c{len(made) + 1:02d}-{file_word}-{file_place}"
-            made.append(_cell(settings, name, f"{word} {place}", spec(policy), offer))
+            made.append(_policy_cell(settings, number(len(made) + 1, count), policy, offer, seed))
     return made
+
+
+def number(ordinal: int, count: int) -> str:
+    """How the name of a cell begins: names in the order of their letters are in that of the run, also that of the
+    repeated cell after `count` others."""
+    return f"c{ordinal:0{max(2, len(str(count + 1)))}d}"
+
+
+def _policy_cell(settings: RushSettings, number: str, policy: Policy, offer: Offer, seed: int) -> Cell:
+    word = label(policy)
+    file_word = word.replace(":", "-").replace(",", "-").replace("=", "")
+    place = "all at once" if offer.rate is None else f"at {rate_text(offer.rate)}/s"
+    file_place = "at-once" if offer.rate is None else f"{rate_text(offer.rate)}-per-s"
+    if len(settings.seeds) > 1:
+        place, file_place = f"{place}, seed {seed}", f"{file_place}-seed{seed}"
+    return _cell(settings, f"{number}-{file_word}-{file_place}", f"{word} {place}", spec(policy), offer, seed)
 
 
 def calibration_cell(settings: RushSettings) -> Cell:
     """Replies one at a time, all asked for at the start, every prompt read; no limit of the run's applies."""
     requests = settings.calibration_requests
-    cell = _cell(settings, CALIBRATION, "calibration: one at a time, all at once", "one", Offer(None, None))
+    cell = _cell(
+        settings, CALIBRATION, "calibration: one at a time, all at once", "one", Offer(None, None), settings.seeds[0]
+    )
     return replace(cell, requests=requests, queue=max(settings.queue, requests), timeout=None, share_prefix=False)
 
 
-def _cell(settings: RushSettings, name: str, label: str, policy: str, offer: Offer) -> Cell:
+def _cell(settings: RushSettings, name: str, label: str, policy: str, offer: Offer, seed: int) -> Cell:
     return Cell(
         name=name,
         label=label,
@@ -122,7 +140,7 @@ def _cell(settings: RushSettings, name: str, label: str, policy: str, offer: Off
         max_tokens=settings.max_tokens,
         rate=offer.rate,
         arrivals=settings.arrivals,
-        seed=settings.seed,
+        seed=seed,
         workload=settings.workload,
         prompts=settings.prompts,
         ignore_eos=settings.ignore_eos,
@@ -144,7 +162,8 @@ def drift_cell(planned: Sequence[Cell], settings: RushSettings, reply_s: float |
     if not settings.drift_cell or len(planned) < 2:
         return None
     shortest = min(planned, key=lambda cell: expected_s(cell, reply_s or 1.0))
-    return shortest, replace(shortest, name=f"c{len(planned) + 1:02d}-drift", label=f"{shortest.label} (repeated)")
+    name = f"{number(len(planned) + 1, len(planned))}-drift"
+    return shortest, replace(shortest, name=name, label=f"{shortest.label} (repeated)")
 
 
 def expected_s(cell: Cell, reply_s: float) -> float:

@@ -22,6 +22,7 @@ class PrefixSettings:
     rate: float | None
     timestamp_first: bool
     seed: int
+    objectives: tuple[str, ...] = ()
 
 
 def cells(settings: PrefixSettings) -> list[Cell]:

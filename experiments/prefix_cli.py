@@ -8,7 +8,8 @@ from rich.console import Console
 from clients.arrivals import ArrivalPlan
 from experiments import prefix as plan
 from experiments.cell import SEED
-from experiments.launch import carry_out, run_options
+from experiments.launch import carry_out, objective_option, run_options
+from experiments.objectives import check_objectives
 from experiments.prefix import PrefixSettings
 from worker.options import Server, server_options
 
@@ -27,10 +28,11 @@ from worker.options import Server, server_options
 @click.option("--seed", type=int, default=SEED, show_default=True, help="Seed of the arrivals, with --rate.")
 @click.option("--quick", is_flag=True, help="Fewer emails.")
 @click.option("--reference", "study", is_flag=True, help="Show the study's figures too.")
+@objective_option
 @run_options
 def prefix(
     server: Server, emails: int | None, rate: float | None, timestamp_first: bool, seed: int, quick: bool, study: bool,
-    out: Path, dry_run: bool,
+    objective: tuple[str, ...], out: Path, dry_run: bool,
 ) -> None:  # fmt: skip
     """Sort emails without and with the cache of what prompts share.
 
@@ -39,12 +41,13 @@ def prefix(
     """
     console = Console(highlight=False, markup=False, emoji=False)
     settings = PrefixSettings(
-        server, emails or (plan.QUICK_EMAILS if quick else plan.EMAILS), rate, timestamp_first, seed
+        server, emails or (plan.QUICK_EMAILS if quick else plan.EMAILS), rate, timestamp_first, seed, objective
     )
     try:
         if rate is not None:
             ArrivalPlan("poisson", rate, seed)
         server.check()
+        check_objectives(objective)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     how = "one at a time" if rate is None else f"{rate:g} a second"

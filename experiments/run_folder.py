@@ -4,25 +4,29 @@ import contextlib
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from experiments.analysis import CellSummary, by_cell, summarise
+from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
+from experiments.comparison import Comparison, comparisons
+from experiments.objectives import Objective, parse_objective
+from experiments.thresholds import THRESHOLDS
+from experiments.verdict import Verdict, circumstances, judge, judged
 from protocol.records import read_folder
 
 SCHEMA = 1
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
-DRIFT_LIMIT = 0.03
 FINDINGS = {
     "sweep": "experiments.sweep_findings",
     "prefix": "experiments.prefix_findings",
     "repeat": "experiments.repeat_findings",
     "kv-quant": "experiments.kv_quant_findings",
     "kv-size": "experiments.kv_size_findings",
+    "selftest": "experiments.selftest_findings",
 }
 CALCULATED = ("kv-size",)
 
@@ -31,7 +35,7 @@ CALCULATED = ("kv-size",)
 class Summary:
     """What summary.json holds. `complete` is False when the run ended early or lost a cell, `reason` says why; `drift`
     compares a cell with its repetition at the end of the run; `findings` are what the experiment is about, beyond the
-    figures of its cells."""
+    figures of its cells; `comparisons` are of policies on the same arrivals, where a run has several seeds."""
 
     schema: int
     experiment: str
@@ -41,6 +45,7 @@ class Summary:
     calibration: CellSummary | None
     drift: dict[str, Any] | None
     findings: dict[str, Any] | None
+    comparisons: list[Comparison] = field(default_factory=list)
 
 
 class RunFolderError(Exception):
@@ -107,7 +112,10 @@ def analyse(folder: Path) -> Summary:
 
 def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summary:
     """The summary of a run, from its manifest (none: roles started by hand) and its cells."""
-    figures = {name: summarise(name, cells[name]) for name in sorted(cells)}
+    promised = objectives_of(manifest)
+    measured = {name: summarise(name, cells[name], promised) for name in sorted(cells)}
+    verdicts = verdicts_of(manifest, cells, measured)
+    figures = {name: judged(cell, verdicts[name]) for name, cell in measured.items()}
     experiment = manifest.get("experiment", "by-hand")
     drift_of = manifest.get("drift")
     special = {"calibration", drift_of["repeat"] if drift_of else None}
@@ -121,9 +129,23 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
         reason=reason,
         cells=shown,
         calibration=figures.get("calibration"),
-        drift=_drift(figures, drift_of) if drift_of else None,
+        drift=drift(manifest, figures),
         findings=found.findings(manifest, cells) if found is not None else None,
+        comparisons=comparisons(shown) if len(_settings(manifest).get("seeds") or ()) > 1 else [],
     )
+
+
+def objectives_of(manifest: Mapping[str, Any]) -> list[Objective]:
+    """What the run promised. Raises RunFolderError for what cannot be read."""
+    try:
+        return [parse_objective(str(text)) for text in _settings(manifest).get("objectives") or ()]
+    except (TypeError, ValueError) as error:
+        raise RunFolderError(f"{MANIFEST}: {error}") from None
+
+
+def _settings(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    settings: Mapping[str, Any] = manifest.get("settings") or {}
+    return settings
 
 
 def findings_module(experiment: str) -> Any:
@@ -149,8 +171,19 @@ def _missing(cells: Sequence[CellSummary]) -> str | None:
     return ", ".join(said) or (None if any(cell.requests for cell in cells) else "nothing was measured")
 
 
-def _drift(figures: Mapping[str, CellSummary], names: Mapping[str, str]) -> dict[str, Any] | None:
+def verdicts_of(
+    manifest: Mapping[str, Any], cells: Mapping[str, CellRecords], figures: Mapping[str, CellSummary]
+) -> dict[str, Verdict]:
+    """The verdict of every cell, by its name; all share what the run says of the machine."""
+    drifted = drift(manifest, figures)
+    return {name: judge(cells[name], figures[name], circumstances(manifest, name, drifted)) for name in figures}
+
+
+def drift(manifest: Mapping[str, Any], figures: Mapping[str, CellSummary]) -> dict[str, Any] | None:
     """How far the repeated cell's time to the last reply is from the first time's; None if either is missing."""
+    names = manifest.get("drift")
+    if not names:
+        return None
     first, again = figures.get(names["first"]), figures.get(names["repeat"])
     if first is None or again is None or not first.done_s or not again.done_s:
         return None
@@ -160,5 +193,5 @@ def _drift(figures: Mapping[str, CellSummary], names: Mapping[str, str]) -> dict
         "first_done_s": first.done_s,
         "repeat_done_s": again.done_s,
         "change": change,
-        "drifted": abs(change) > DRIFT_LIMIT,
+        "drifted": abs(change) > THRESHOLDS.drift_suspect,
     }

@@ -91,10 +91,14 @@ def plan_lines(settings: RushSettings, reply_s: float | None) -> list[str]:
             f"  A calibration first: {settings.calibration_requests} replies, one at a time. They decide the rates of "
             f"the study's loads {', '.join(f'{load:g}' for load in settings.loads)}, and how long it all takes."
         )
-    for cell in [*planned, *([again[1]] if again else [])]:
+    for cell in [*planned[: len(planned) // len(settings.seeds)], *([again[1]] if again else [])]:
         load = cell.labels["load"]
         place = f"load {load:g}" if offered is None else "at once" if cell.rate is None else f"{cell.rate:g}/s"
         lines.append(f"  {cell.policy:<28} {place}{' (repeated, for drift)' if again and cell is again[1] else ''}")
+    if len(settings.seeds) > 1:
+        each = "All but the repeated one" if again else "All"
+        seeds = ", ".join(map(str, settings.seeds))
+        lines.append(f"  {each} once for each of {len(settings.seeds)} seeds: {seeds}.")
     if reply_s is not None:
         total = sum(expected_s(cell, reply_s) for cell in [*planned, *([again[1]] if again else [])])
         lines.append(f"Expected: about {minutes(total)}, at {reply_s:.2g} s for one reply alone.")

@@ -14,9 +14,10 @@ from clients.arrivals import ARRIVALS, ArrivalPlan
 from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
 from experiments import plan
-from experiments.launch import finish, launch, run_options
+from experiments.launch import finish, launch, objective_option, run_options
 from experiments.manifest import differences
 from experiments.memory import shortage
+from experiments.objectives import check_objectives
 from experiments.plan import Offer, RushSettings, cells, known_reply_s, named_policies
 from experiments.run import Run
 from experiments.run_folder import RunFolderError, read_manifest
@@ -26,6 +27,7 @@ from worker.options import NOT_BATCHED, Server, server_options
 
 AUTO = "auto"
 LONGEST_TIMEOUT_S = 366 * 86_400.0
+LOWEST_SEED, HIGHEST_SEED = -(2**63), 2**63 - 1
 NOT_SETTINGS = {"like", "out", "dry_run", "study"}
 
 
@@ -63,10 +65,16 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
 @click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
 @click.option(
     "--seed",
-    type=click.IntRange(-(2**63), 2**63 - 1),
+    type=click.IntRange(LOWEST_SEED, HIGHEST_SEED),
     default=12,
     show_default=True,
     help="Seed of the arrivals (12 is the study's).",
+)
+@click.option(
+    "--seeds",
+    metavar="SEED,...",
+    help="Several seeds, such as 12,13,14,15,16: every cell is measured once for each, and policies are compared on "
+    "the same arrivals, with intervals from five seeds up.",
 )
 @click.option("--clients", type=click.IntRange(1, 64), default=2, show_default=True, help="Client processes.")
 @click.option(
@@ -85,6 +93,7 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
 )
 @click.option("--timeout", type=float, help="Seconds after which a request is cancelled; none by default.")
 @click.option("--share-prefix", is_flag=True, help="Have the worker keep what it read of the turns that prompts share.")
+@objective_option
 @run_options
 @click.option(
     "--quick",
@@ -112,6 +121,7 @@ def rush(like: Path | None, out: Path, dry_run: bool, study: bool, server: Serve
         if like is not None:
             refuse_settings(click.get_current_context())
             earlier = read_manifest(like)
+        refuse_both_seeds(click.get_current_context())
         settings = settings_like(earlier) if earlier is not None else settings_from(server, options)
         check(settings)
     except (ValueError, RunFolderError) as error:
@@ -166,6 +176,13 @@ def refuse_settings(context: click.Context) -> None:
         raise ValueError(f"--like takes every setting from its run: leave out --{given[0].replace('_', '-')}")
 
 
+def refuse_both_seeds(context: click.Context) -> None:
+    """Raises ValueError when --seed was given beside --seeds."""
+    given = context.get_parameter_source("seed") is ParameterSource.COMMANDLINE
+    if given and context.params["seeds"] is not None:
+        raise ValueError("--seeds names every seed: leave out --seed")
+
+
 def settings_from(server: Server, options: dict[str, Any]) -> RushSettings:
     """The settings of a command line. Raises ValueError in one line."""
     quick = options["quick"]
@@ -185,12 +202,13 @@ def settings_from(server: Server, options: dict[str, Any]) -> RushSettings:
         ignore_eos=options["ignore_eos"],
         workload=options["workload"],
         prompts=str(options["prompts"]) if options["prompts"] is not None else None,
-        seed=options["seed"],
+        seeds=(options["seed"],) if options["seeds"] is None else parse_seeds(options["seeds"]),
         clients=options["clients"],
         queue=options["queue"],
         timeout=options["timeout"],
         share_prefix=options["share_prefix"],
         drift_cell=not quick,
+        objectives=options["objective"],
     )
 
 
@@ -222,6 +240,19 @@ def parse_rates(text: str) -> tuple[float, ...] | None:
     return tuple(sorted(rates))
 
 
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from `12,13,14`, in that order. Raises ValueError in one line."""
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or not all(LOWEST_SEED <= seed <= HIGHEST_SEED for seed in seeds):
+        raise ValueError(f"--seeds takes whole numbers of up to 64 bits such as 12,13,14; not {text!r}")
+    if len(set(seeds)) != len(seeds):
+        raise ValueError(f"--seeds names a seed twice: {text}")
+    return tuple(seeds)
+
+
 def with_seats(spec: str, seats: int) -> str:
     """A policy spec, `continuous` with the run's seats where it names none itself."""
     return named_policies(spec, seats)[0] if spec == "continuous" else spec
@@ -240,6 +271,8 @@ def check(settings: RushSettings) -> None:
         raise ValueError("--share-prefix needs a model that serves many: leave out --engine paced and --kv-bits")
     settings.server.check()
     prompts = Path(settings.prompts) if settings.prompts is not None else None
-    load_prompts(settings.workload, prompts, settings.requests, settings.max_tokens, settings.seed)
+    for seed in settings.seeds:
+        load_prompts(settings.workload, prompts, settings.requests, settings.max_tokens, seed)
+    check_objectives(settings.objectives)
     for cell in cells(settings, [Offer(rate, None) for rate in settings.rates or ()]):
         plan.schedule(cell)

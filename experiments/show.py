@@ -1,25 +1,35 @@
 """What a person reads of a run, whatever its experiment: its tables, and the study's figures beside them on request."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 
 from experiments.run_folder import Summary, findings_module
+from experiments.seeds import over_seeds
+from experiments.sentences import comparison_lines, objective_lines
 from experiments.study_tables import print_study
-from experiments.tables import print_tables
+from experiments.tables import print_tables, verdict_lines
 
 
 def show(console: Console, summary: Summary, settings: Mapping[str, Any], study: bool = False) -> None:
-    """An experiment's own tables, or those of the rush; `settings` are the manifest's."""
+    """An experiment's own tables, or those of the rush, and whether to trust them; `settings` are the manifest's."""
     module = findings_module(summary.experiment)
     if module is not None:
         module.show(console, summary.findings)
+        for line in objective_lines(summary.cells):
+            console.print(line)
         if study:
             module.show_study(console, summary.findings)
     elif not summary.cells:
         console.print("No cell was measured.")
     else:
+        rows = over_seeds(summary.cells)
         print_tables(console, summary)
+        for line in [*objective_lines(rows), *comparison_lines(summary.comparisons)]:
+            console.print(line)
         if study:
-            print_study(console, summary, settings)
+            print_study(console, replace(summary, cells=rows), settings)
+    for line in verdict_lines(summary.cells):
+        console.print(line)

@@ -225,10 +225,9 @@ class Watch:
     def _end_as_failed(self) -> None:
         """A stopping router fails what it has and tells the clients, which leave by themselves; where there is no
         router they find out by its silence. An impatient user ends the wait."""
-        alone = self.router.status is not None
-        if not alone:
+        if self.router.status is None:
             self.router.process.send_signal(signal.SIGTERM)
-        deadline = now() + round((SILENCE_S if alone else FAREWELL_S) * SECOND)
+        deadline = now() + round(SILENCE_S * SECOND)
         while any(r.status is None for r in self.crowd) and now() < deadline and not self.crew.stop.requested:
             _wait(self.crowd, LOOK_EVERY_S)
 

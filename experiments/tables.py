@@ -8,10 +8,19 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.analysis import CellSummary
+from experiments.load_state import NOT_DETERMINED, OVERLOADED, STABLE
 from experiments.run_folder import Summary
+from experiments.seeds import over_seeds, seeds_of
+from experiments.statistics import PERCENTILES, Spread, smallest_for_interval
+from experiments.verdict import VALID
 from router.policies import POLICIES
 
-MISSING = "n/a"
+MISSING, GREY = "n/a", "dim"
+LOADS = {
+    OVERLOADED: "is overloaded: its queue grew throughout, so its percentiles depend on how long the run lasted.",
+    STABLE: "is stable: its queue did not grow.",
+    NOT_DETERMINED: "may be stable or overloaded: the run was too short to tell.",
+}
 SERVERS = {"one": "one at a time", "static": "static", "continuous": "continuous"}
 
 
@@ -23,6 +32,22 @@ def figure(value: float) -> str:
     """Two or three digits that matter, never more than thousandths: narrow enough for five pairs in 80 columns."""
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2 if value >= 0.0995 else 3
     return f"{value:.{digits}f}"
+
+
+def rank_text(spread: Spread, name: str) -> Text:
+    """A percentile, grey where there are too few values to say how sure it is."""
+    return Text(seconds_text(getattr(spread, name)), style=shade(spread, name))
+
+
+def too_small(spreads: Sequence[Spread], names: Sequence[str] = ("p50", "p95")) -> Text | None:
+    """The remark below a table in which one of these percentiles is grey."""
+    grey = [name for name in names if any(shade(spread, name) for spread in spreads)]
+    needs = ", ".join(f"{name} needs {smallest_for_interval(PERCENTILES[name])}" for name in grey)
+    return Text(f"(grey: n too small for an interval, {needs})", style=GREY) if grey else None
+
+
+def shade(spread: Spread, name: str) -> str:
+    return GREY if 0 < spread.n < smallest_for_interval(PERCENTILES[name]) else ""
 
 
 def server(cell: CellSummary) -> str:
@@ -38,10 +63,11 @@ def offered(cell: CellSummary) -> str:
 
 
 def print_tables(console: Console, summary: Summary) -> None:
-    """Both tables, and what else must be said of the run."""
-    console.print(typical_table(summary.cells))
-    console.print(load_table(summary.cells))
-    for line in remarks(summary):
+    """Both tables, of the medians over seeds where there are several, and what else must be said of the run."""
+    rows, seeds = over_seeds(summary.cells), seeds_of(summary.cells)
+    console.print(typical_table(rows, seeds))
+    console.print(load_table(rows, seeds))
+    for line in [*remarks(summary), *load_lines(rows)]:
         console.print(line)
 
 
@@ -51,11 +77,15 @@ def highest(cells: Sequence[CellSummary]) -> list[CellSummary]:
     return sorted([cell for cell in cells if cell.rate == top], key=place)
 
 
-def typical_table(cells: Sequence[CellSummary]) -> Table:
+def typical_table(cells: Sequence[CellSummary], seeds: int = 1) -> Table:
     """One line a server at the highest rate: medians, the longest wait, and when all was done."""
     at_top = highest(cells)
     load = f", load {at_top[0].load:g}" if at_top[0].load is not None else ""
-    table = plain_table(f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median)")
+    over = f", over {seeds} seeds" if seeds > 1 else ""
+    table = plain_table(
+        f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median{over})"
+    )
+    table.caption = too_small([spread for cell in at_top for spread in (cell.ttft, cell.writing, cell.reply)], ["p50"])
     table.add_column("server", overflow="fold")
     for name in (
         "first word\n(TTFT)",
@@ -70,19 +100,21 @@ def typical_table(cells: Sequence[CellSummary]) -> Table:
         per_token = MISSING if cell.tpot.p50 is None else f"{cell.tpot.p50 * 1000:.1f} ms"
         table.add_row(
             server(cell),
-            seconds_text(cell.ttft.p50),
+            rank_text(cell.ttft, "p50"),
             seconds_text(cell.ttft.max),
-            seconds_text(cell.writing.p50),
-            per_token,
-            seconds_text(cell.reply.p50),
+            rank_text(cell.writing, "p50"),
+            Text(per_token, style=shade(cell.tpot, "p50")),
+            rank_text(cell.reply, "p50"),
             seconds_text(cell.done_s),
         )
     return table
 
 
-def load_table(cells: Sequence[CellSummary]) -> Table:
+def load_table(cells: Sequence[CellSummary], seeds: int = 1) -> Table:
     """One line a cell, by rate: p50 and p95 of first word and whole reply, and tokens a second."""
-    table = plain_table("By offered rate: p50 and p95")
+    over = f", each the median over {seeds} seeds" if seeds > 1 else ""
+    table = plain_table(f"By offered rate: p50 and p95{over}")
+    table.caption = too_small([spread for cell in cells for spread in (cell.ttft, cell.reply)])
     table.add_column("rate", no_wrap=True)
     table.add_column("server", overflow="fold")
     for name in ("first word\n(TTFT) p50", "p95", "whole\nreply p50", "p95", "tokens\n/s", "done"):
@@ -94,7 +126,7 @@ def load_table(cells: Sequence[CellSummary]) -> Table:
         table.add_row(
             "" if previous == cell.rate and previous is not None else offered(cell),
             server(cell),
-            *(seconds_text(v) for v in (cell.ttft.p50, cell.ttft.p95, cell.reply.p50, cell.reply.p95)),
+            *(rank_text(spread, name) for spread in (cell.ttft, cell.reply) for name in ("p50", "p95")),
             MISSING if cell.tokens_per_s is None else f"{cell.tokens_per_s:.0f}",
             f"{cell.completed}/{cell.requests}",
         )
@@ -103,21 +135,19 @@ def load_table(cells: Sequence[CellSummary]) -> Table:
 
 
 def remarks(summary: Summary) -> list[str]:
-    """What a reader must know beside the figures: when batches left, what was late or lost, how the machine drifted."""
+    """What a reader must know beside the figures: when batches left, what was late or had no reply, how the machine
+    drifted."""
     lines = [
         f"{cell.label}: batches left with {', '.join(map(str, cell.departures))}."
         for cell in summary.cells
-        if cell.departures
+        if cell.departures and seeds_of(summary.cells) == 1
     ]
     for cell in summary.cells:
         faults = {
             "sent over 1 ms late": cell.late,
-            "never sent": cell.unsent,
             "rejected": cell.rejected,
             "failed": cell.failed,
             "cancelled": cell.cancelled,
-            "unfinished": cell.unfinished,
-            "with stamps out of order": cell.order_violations,
         }
         said = [f"{count} {what}" for what, count in faults.items() if count]
         if said:
@@ -130,6 +160,36 @@ def remarks(summary: Summary) -> list[str]:
     return lines
 
 
+def load_lines(cells: Sequence[CellSummary]) -> list[str]:
+    """Whether the servers kept up at the highest rate."""
+    return [
+        f"{server(cell)} at {offered(cell)} {LOADS[cell.load_state]}"
+        for cell in highest(cells)
+        if cell.rate is not None and cell.load_state is not None
+    ]
+
+
+def verdict_lines(cells: Sequence[CellSummary]) -> list[str]:
+    """Which cells are to be trusted: one line for all that have the same verdict for the same reasons."""
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for cell in cells:
+        if cell.verdict is not None:
+            alike.setdefault((cell.verdict, tuple(cell.reasons)), []).append(cell.label)
+    if len(alike) == 1:
+        labels = next(iter(alike.values()))
+        who = f"All {len(labels)} cells" if len(labels) > 1 else f"The cell {labels[0]} is"
+        return [f"{who} {verdict}{_because(reasons)}." for verdict, reasons in alike]
+    return [
+        f"{', '.join(labels)}: {verdict}{_because(reasons)}."
+        for (verdict, reasons), labels in alike.items()
+        if verdict != VALID
+    ]
+
+
+def _because(reasons: Sequence[str]) -> str:
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
 def place(cell: CellSummary) -> int:
     """A server's place in the study's tables; servers it did not have come last."""
     return [*SERVERS, cell.policy].index(cell.policy)
@@ -138,4 +198,11 @@ def place(cell: CellSummary) -> int:
 def plain_table(title: str) -> Table:
     """A table in the product's one style. A title may be wider than its table."""
     words = Text(title, style="bold", no_wrap=True, overflow="ignore")
-    return Table(title=words, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, collapse_padding=True)
+    return Table(
+        title=words,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+    )

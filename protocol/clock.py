@@ -14,8 +14,11 @@ now = time.monotonic_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-MAX_SPIN = MS // 5
 SHORT_TURN = MS // 10
+# A process without priority that spins longer has used up its turn when it matters, and waits for those who compute.
+# One with priority had better be awake for as long as reading a message takes: it reads none once it spins.
+MIN_SPIN = {"real-time": MS // 2, "short turns": 0, "default": 0}
+MAX_SPIN = {"real-time": MS // 2, "short turns": MS // 5, "default": MS // 5}
 
 
 def ceil_ms(duration_ns: int) -> int:
@@ -53,27 +56,45 @@ class _SchedulerAttributes(ctypes.Structure):
     )
 
 
-def ask_for_short_turns() -> None:
-    """Ask Linux (6.12 or newer) for turns of a tenth of a millisecond: who asks for less runs at once when it wakes,
-    where it would else wait for the rest of a turn of a process that computes, up to three milliseconds."""
+def run_first(rank: int) -> str:
+    """Ask that this process runs at once when it wakes, whatever computes meanwhile; how it is scheduled then.
+    Among those that ask, a higher `rank` (from 1) comes first.
+
+    "real-time" where that is allowed (root, or a limit on rtprio): for this it must sleep whenever it can. Else Linux
+    6.12 or newer is asked for "short turns" of a tenth of a millisecond, which come before the long ones of those who
+    compute, but may wait for the clock to tick. "default" where neither can be had.
+    """
+    if sys.platform != "linux":
+        return "default"
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(rank))
+        return "real-time"
+    except PermissionError:
+        return "short turns" if _short_turns() else "default"
+
+
+def _short_turns() -> bool:
     number = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
-    if sys.platform == "linux" and number is not None:
-        size, normal = ctypes.sizeof(_SchedulerAttributes), 0
-        wanted = _SchedulerAttributes(size, normal, 0, os.nice(0), 0, SHORT_TURN, 0, 0)
-        # Older kernels refuse or ignore it, and are none the worse.
-        ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)
+    if number is None:
+        return False
+    size, normal = ctypes.sizeof(_SchedulerAttributes), 0
+    wanted = _SchedulerAttributes(size, normal, 0, os.nice(0), 0, SHORT_TURN, 0, 0)
+    return int(ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)) == 0  # older kernels refuse, or ignore it
 
 
-def calibrate_spin(sleeps: int = 200) -> int:
-    """Nanoseconds to spin before a due time: 1.5 times the p99 oversleep of 1 ms sleeps, at most a fifth of one: a
-    process that spins longer has used up its turn when it matters, and waits for those who compute."""
+def wake_lag(sleeps: int = 200) -> int:
+    """By how many nanoseconds sleeps of 1 ms end late here and now, p99 by nearest rank; at least 0."""
     lags = []
     for _ in range(sleeps):
         due = now() + MS
         time.sleep(0.001)
         lags.append(now() - due)
-    p99 = sorted(lags)[math.ceil(0.99 * sleeps) - 1]
-    return min(MAX_SPIN, max(0, p99 * 3 // 2))
+    return max(0, sorted(lags)[math.ceil(0.99 * sleeps) - 1])
+
+
+def spin_before(lag: int, scheduling: str) -> int:
+    """Nanoseconds to spin before a due time, where sleeps end `lag` late: half as much again, within limits."""
+    return min(MAX_SPIN[scheduling], max(MIN_SPIN[scheduling], lag * 3 // 2))
 
 
 def sleep_until(due: int) -> None:

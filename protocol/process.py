@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import platform
 import signal
 import threading
 import time
+from pathlib import Path
 from types import FrameType
 
 import psutil
 
 LAST_GRACE_S = 4.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class StopRequest:
@@ -39,6 +42,14 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
+
+
+def host() -> str:
+    """Names the machine whose clock this process reads: one start of a Linux kernel, elsewhere the host's name."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return platform.node()
 
 
 def resident_bytes() -> int:

@@ -85,6 +85,8 @@ class CellRecord:
 class ClientRecord:
     """A client's head line: its share of the schedule. `plan` says how the whole schedule was made, `requests` is the
     union's size, `ids` and `intended` are this client's share; `zero` is time zero on its clock (None: never started).
+    `scheduling` is how the process is scheduled (see `protocol.clock.run_first`), `wake_lag_ns` by how much its sleeps
+    ended late before the start.
     """
 
     cell: str
@@ -96,11 +98,13 @@ class ClientRecord:
     plan: Mapping[str, Any]
     ids: tuple[int, ...]
     intended: tuple[int, ...]
+    scheduling: str | None = None
+    wake_lag_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RouterRecord:
-    """The router's head line: the policy it applied, with its parameters, and the limits it held."""
+    """The router's head line: the policy it applied, with its parameters, and the limits it held; `host` is where."""
 
     cell: str
     policy: str
@@ -110,13 +114,28 @@ class RouterRecord:
     clients: int
     run: str
     labels: Mapping[str, Any]
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """The router's account of one cell, written when it is over: the queue's length integrated over time (requests
+    times nanoseconds), its longest length that lasted, how many messages could not be read, and why the cell ended
+    before all its clients had left (None: it did not)."""
+
+    cell: str
+    area_ns: int
+    longest: int
+    bad_messages: int
+    cut_short: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ClockRecord:
     """The router's clock minus this role's, in nanoseconds, the truth within `bound`; `when` is "before" or "after".
 
-    `bad_messages` counts what this role's socket refused, `resident_bytes` its memory at that time.
+    `bad_messages` counts what this role's socket refused, `resident_bytes` its memory at that time; `host` names the
+    machine whose clock it reads.
     """
 
     cell: str
@@ -126,11 +145,12 @@ class ClockRecord:
     bound: int
     bad_messages: int
     resident_bytes: int | None
+    host: str | None = None
 
 
 KINDS: dict[str, type] = {
     "request": RequestRecord, "step": StepRecord, "cell": CellRecord,
-    "client": ClientRecord, "router": RouterRecord, "clock": ClockRecord,
+    "client": ClientRecord, "router": RouterRecord, "queue": QueueRecord, "clock": ClockRecord,
 }  # fmt: skip
 _KIND_OF = {kind: name for name, kind in KINDS.items()}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from protocol.clock import MS, Offset, ceil_ms, estimate_offset, now
 from protocol.messages import Message, Ping, Pong
-from protocol.process import resident_bytes
+from protocol.process import host, resident_bytes
 from protocol.records import ClockRecord
 from protocol.wire import Dealer, PeerSlow
 
@@ -47,4 +47,4 @@ def clock_record(cell: str, role: str, when: str, offset: Offset | None, line: D
     """The measurement as a record, with this process's other vital signs; None when there was no answer."""
     if offset is None:
         return None
-    return ClockRecord(cell, role, when, offset.offset, offset.bound, line.bad, resident_bytes())
+    return ClockRecord(cell, role, when, offset.offset, offset.bound, line.bad, resident_bytes(), host())

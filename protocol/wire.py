@@ -102,15 +102,25 @@ class Dealer:
 
     def receive(self) -> Message | None:
         """The next good message, None when there is none now; bad ones and strays are counted and dropped."""
-        while True:
-            try:
-                data = self.socket.recv(zmq.DONTWAIT)
-            except zmq.Again:
-                return None
-            try:
-                return decode(data, self.run)
-            except BadMessage:
-                self.bad += 1
+        while (data := self.receive_encoded()) is not None:
+            if (message := self.understood(data)) is not None:
+                return message
+        return None
+
+    def receive_encoded(self) -> bytes | None:
+        """Like `receive`, for a message to be understood later: this takes microseconds, whatever it holds."""
+        try:
+            return self.socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+    def understood(self, data: bytes) -> Message | None:
+        """The message in `data`; None for a bad one, which is counted."""
+        try:
+            return decode(data, self.run)
+        except BadMessage:
+            self.bad += 1
+            return None
 
     def wait(self, timeout_ms: int) -> bool:
         """Whether something can be received within `timeout_ms`."""

@@ -97,6 +97,7 @@ class Expiry:
 class Core:
     """All that the router knows of its requests. `seats` bounds those in the worker, `queue` those waiting,
     `timeout` (seconds) the life of one; `context` is the worker's limit on prompt plus reply, None until it is known.
+    `queue_area` is the number waiting integrated over time, in nanoseconds: what all waits must add up to.
     """
 
     policy: Policy
@@ -110,6 +111,9 @@ class Core:
     tokens: int = field(default=0, init=False)
     departures: int = field(default=0, init=False)
     policy_wake: int | None = field(default=None, init=False)
+    queue_area: int = field(default=0, init=False)
+    longest_queue: int = field(default=0, init=False)
+    _queue_changed: int = field(default=0, init=False)
     _waiting: OrderedDict[int, Passage] = field(default_factory=OrderedDict, init=False)
     _running: dict[int, Passage] = field(default_factory=dict, init=False)
     _served: dict[str, int] = field(default_factory=dict, init=False)
@@ -162,6 +166,7 @@ class Core:
         refusal = self._refusal(submit)
         if refusal is not None:
             return self._end(now, passage, *refusal)
+        self._count_queue(now)
         self._waiting[submit.id] = passage
         if self.timeout is not None:
             heapq.heappush(self._expiries, Expiry(now + nanoseconds(self.timeout), passage))
@@ -220,7 +225,7 @@ class Core:
         """These requests are lost."""
         actions = []
         for id in ids:
-            passage = self._running.pop(id, None) or self._waiting.pop(id, None)
+            passage = self._running.pop(id, None) or self._unqueue(now, id)
             if passage is not None:
                 actions += self._end(now, passage, "failed", detail)
         return actions + self._ask(now)
@@ -264,7 +269,7 @@ class Core:
         self.policy_wake = decision.wake_at
         actions: list[Action] = []
         for id, reason in decision.reject:
-            actions += self._end(now, self._waiting.pop(id), "rejected", reason)
+            actions += self._let_go(now, self._waiting[id], "rejected", reason)
         return actions + (self._admit(now, decision.admit) if decision.admit else [])
 
     def _check(self, now: int, decision: Decision) -> None:
@@ -278,10 +283,23 @@ class Core:
 
     def _admit(self, now: int, ids: tuple[int, ...]) -> list[Action]:
         for id in ids:
-            passage = self._running[id] = self._waiting.pop(id)
+            passage = self._running[id] = self._waiting[id]
+            self._unqueue(now, id)
             passage.admitted, passage.departure = now, self.departures
         self.departures += 1
         return [ToWorker(Admit(tuple([self._running[id].submit for id in ids])))]
+
+    def _unqueue(self, now: int, id: int) -> Passage | None:
+        """Out of the queue, if it is there."""
+        self._count_queue(now)
+        return self._waiting.pop(id, None)
+
+    def _count_queue(self, now: int) -> None:
+        """Add the queue's length since its last change to the integral; called before every change."""
+        if now > self._queue_changed:
+            self.longest_queue = max(self.longest_queue, len(self._waiting))
+        self.queue_area += len(self._waiting) * (now - self._queue_changed)
+        self._queue_changed = now
 
     def _count(self, passage: Passage, tokens: int) -> None:
         passage.written += tokens
@@ -306,7 +324,7 @@ class Core:
 
     def _let_go(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
         """Out of the queue at once; out of its seat when the worker says so, one step later."""
-        if self._waiting.pop(passage.id, None) is not None:
+        if self._unqueue(now, passage.id) is not None:
             return self._end(now, passage, end, detail)
         stop: list[Action] = [] if passage.ended is not None else [ToWorker(Cancel((passage.id,)))]
         return stop + self._end(now, passage, end, detail)

@@ -13,17 +13,17 @@ import zmq
 from protocol import messages as m
 from protocol.clock import (
     SECOND,
-    ask_for_short_turns,
     ceil_ms,
     now,
     quiet_collector,
+    run_first,
     seconds,
     tighten_timers,
 )
 from protocol.fields import BadMessage
 from protocol.messages import Message, decode, readable_id
-from protocol.process import StopRequest
-from protocol.records import RecordWriter, RouterRecord
+from protocol.process import StopRequest, host
+from protocol.records import QueueRecord, RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
 from router.assembly import HUNG_STEP_S, Assembly, ClientPeer, WorkerPeer
 from router.core import Action, Core, ToClient, ToWorker, Write
@@ -35,6 +35,7 @@ LONGEST_POLL = SECOND // 2
 LEAD = SECOND // 5
 FAREWELL = SECOND
 MOST_BAD = 100
+RANK = 1
 TURN = 256
 
 
@@ -61,7 +62,7 @@ class RouterLoop:
     def __init__(self, settings: RouterSettings, stop: StopRequest) -> None:
         """Bind both endpoints and open the records. Raises WireError or OSError."""
         tighten_timers()
-        ask_for_short_turns()
+        run_first(RANK)
         self.settings, self.stop = settings, stop
         self.instance = fresh_instance()
         self.core = Core(settings.policy, settings.cell, settings.queue, settings.timeout)
@@ -76,6 +77,8 @@ class RouterLoop:
         self.tokenizing: dict[int, tuple[bytes, m.Tokenize]] = {}
         self.batches = 0
         self.bad: Counter[bytes] = Counter()
+        self.worker_lost: str | None = None
+        self.left_early: str | None = None
         self.outbox: deque[Action] = deque()
         self.acting = False
         self.failure: str | None = None
@@ -99,8 +102,8 @@ class RouterLoop:
 
     def _open(self) -> None:
         s = self.settings
-        limits = RouterRecord(s.cell, s.policy.name, params(s.policy), s.queue, s.timeout, s.clients, s.run, s.labels)
-        self.records.write(limits)
+        policy = (s.policy.name, params(s.policy))
+        self.records.write(RouterRecord(s.cell, *policy, s.queue, s.timeout, s.clients, s.run, s.labels, host()))
         self._say("bound", front=s.front, back=s.back)
 
     def _patience(self) -> int:
@@ -139,6 +142,7 @@ class RouterLoop:
         for peer in [*self.peers.clients]:
             self._send(self.front, peer, m.Bye(reason))
         self._dismiss_worker(reason)
+        self._account(reason)
         self._report()
         self._say("ended", reason=reason, lost_clients=self.peers.lost)
         self.front.close()
@@ -146,6 +150,13 @@ class RouterLoop:
         self.context.term()
         self.records.close()
         return 0 if self.peers.finished and not self.peers.lost and not self.failure else 1
+
+    def _account(self, reason: str) -> None:
+        """Keep what only the router knows of the whole cell."""
+        core, lost = self.core, f"{self.peers.lost} of its clients were lost" if self.peers.lost else self.worker_lost
+        cut_short = lost or self.failure or (self.left_early if self.peers.finished else reason)
+        bad = sum(self.bad.values())
+        self.records.write(QueueRecord(core.cell, core.queue_area, core.longest_queue, bad, cut_short))
 
     def _dismiss_worker(self, reason: str) -> None:
         """Let the worker read our clock once more before we leave; it answers with its own goodbye."""
@@ -186,6 +197,8 @@ class RouterLoop:
                 self._prepare()
             case m.Bye():
                 client.done = True
+                if message.reason:
+                    self.left_early = f"client {client.hello.index} left early: {message.reason}"
                 self._act(self.core.client_left(at, client.identity))
             case m.Beat():
                 pass
@@ -338,7 +351,7 @@ class RouterLoop:
         self._act(self.core.client_lost(now(), client.identity, f"client {client.hello.index} {detail}"))
 
     def _lose_worker(self, detail: str, at: int) -> None:
-        self.peers.worker = None
+        self.peers.worker, self.worker_lost = None, detail
         self._say("worker_lost", detail=detail)
         self._act(self.core.worker_gone(at, detail))
 

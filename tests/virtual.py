@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from clients.sender import Reply
-from experiments.analysis import CellSummary, by_cell, summarise
+from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
 from protocol.clock import nanoseconds
 from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
-from protocol.records import ClientRecord, RouterRecord, StepRecord
+from protocol.records import ClientRecord, QueueRecord, RouterRecord, StepRecord
 from router.core import Action, Core, ToClient, ToWorker, Write
 from router.policies import params, parse_policy
 from worker.paced import CONTEXT, PacedMachine
@@ -55,7 +55,13 @@ class VirtualRush:
             if self.step is None and (self.machine.in_flight or self.removed):
                 self._begin_step(at)
         assert not self.open
-        return summarise(CELL, by_cell(self.records)[CELL])
+        self.records.append(QueueRecord(CELL, self.core.queue_area, self.core.longest_queue, 0, None))
+        return summarise(CELL, self.cell)
+
+    @property
+    def cell(self) -> CellRecords:
+        """What was recorded."""
+        return by_cell(self.records)[CELL]
 
     def _next_event(self) -> int | None:
         arrival = self.due[0][1] if self.due else None

@@ -112,7 +112,7 @@ def test_every_figure_of_a_small_cell() -> None:
         reply=Spread(2, 3.0, 5.0, 5.0, 5.0),
         queue_wait=Spread(2, 0.49, 2.0, 2.0, 2.0),
         tpot=every(0.5, 2),
-        gap=every(0.5, 8),
+        gap=replace(every(0.5, 8), p50_interval=(0.5, 0.5)),
         send_lag=Spread(2, 0.001, 0.002, 0.002, 0.002),
         service=Spread(2, 3.0, 4.0, 4.0, 4.0),
         done_s=7.0,

@@ -3,6 +3,7 @@
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +24,10 @@ from tests.experiments.commands import (
 CROWD = ("rush", "--engine", "paced", "--policies", "one", "--rates", "4", "--requests", "40", "--max-tokens", "64")
 
 
+def cut_short(cell: dict[str, Any]) -> bool:
+    return cell["verdict"] == "INVALID" and cell["reasons"][0].startswith("the run was cut short: ")
+
+
 def conserved(cell: dict[str, int]) -> bool:
     ends = sum(cell[end] for end in ("completed", "rejected", "failed", "cancelled", "unfinished"))
     return cell["sent"] == ends and cell["requests"] == cell["sent"] + cell["unsent"]
@@ -40,6 +45,7 @@ def test_a_lost_worker_fails_what_waits_and_runs(tmp_path: Path, sent: signal.Si
     assert not found["complete"]
     assert "worker" in found["reason"]
     (cell,) = found["cells"]
+    assert cut_short(cell)
     assert cell["failed"] > 0
     assert conserved(cell)
     assert cell["unfinished"] == 0
@@ -59,6 +65,7 @@ def test_a_lost_router_or_client_ends_the_run(tmp_path: Path, role: str, sent: s
     found = summary(folder)
     assert not found["complete"]
     (cell,) = found["cells"]
+    assert cut_short(cell)
     assert conserved(cell)
     assert cell["failed"] > 0
     assert (cell["unfinished"], cell["cancelled"]) == (0, 0)
@@ -73,6 +80,8 @@ def test_an_interrupted_run_ends_within_five_seconds_and_can_be_read(tmp_path: P
         assert rush.wait(timeout=5) == 130
         assert not [member for member in family if member.is_running()]
     (cell,) = summary(folder)["cells"]
+    assert cell["verdict"] == "INVALID"
+    assert cell["reasons"][0] == "the run was cut short: interrupted"
     assert conserved(cell)
     before = (folder / "summary.json").read_bytes()
     assert headway("analyse", str(folder), cwd=tmp_path).returncode == 0

@@ -94,7 +94,10 @@ def test_the_summary_says_null_for_what_is_missing(tmp_path: Path) -> None:
     write_records(tmp_path / "c01.client-0.msgpack", cell_records("c01")[:1])
     analyse(tmp_path)
     cell = orjson.loads((tmp_path / SUMMARY).read_bytes())["cells"][0]
-    assert cell["ttft"] == {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
+    percentiles = ("p50", "p95", "p99")
+    assert cell["ttft"] == {"n": 0, "max": None} | dict.fromkeys(
+        [*percentiles, *(f"{name}_interval" for name in percentiles)]
+    )
     assert cell["tokens_per_s"] is None
     assert cell["peak_seats"] is None
 

@@ -249,7 +249,8 @@ def test_the_summary_has_every_field_and_no_invented_figure(tmp_path: Path) -> N
     assert set(FIELDS.split()) <= set(cell)
     assert cell["ttft"]["n"] == 12
     # One token a reply: it has a first word, but no time per token and no gap.
-    assert cell["tpot"] == {"n": 0, "p50": None, "p95": None, "p99": None, "max": None}
+    assert cell["tpot"].pop("n") == 0
+    assert set(cell["tpot"].values()) == {None}
     assert cell["gap"]["n"] == 0
     assert cell["departures"] is None
     assert cell["peak_memory_bytes"] is None

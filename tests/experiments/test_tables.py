@@ -16,13 +16,16 @@ from experiments.statistics import Spread
 from experiments.study_tables import SECONDS, Units, one_reply_s
 from experiments.study_tables import typical_table as study_table
 from experiments.tables import (
+    GREY,
     MISSING,
     highest,
+    load_lines,
     load_table,
     remarks,
     seconds_text,
     server,
     typical_table,
+    verdict_lines,
 )
 from tests.virtual import VirtualRush
 
@@ -121,7 +124,7 @@ def test_a_run_without_a_cell() -> None:
 
 
 def rows(table: Any) -> list[list[str]]:
-    return [list(cells) for cells in zip(*(column.cells for column in table.columns), strict=True)]
+    return [list(map(str, cells)) for cells in zip(*(column.cells for column in table.columns), strict=True)]
 
 
 def test_the_typical_request_at_the_highest_rate(study: Summary) -> None:
@@ -146,6 +149,24 @@ def test_the_loads(study: Summary) -> None:
         ["", "continuous"],
     ]
     assert found[3][2:] == ["14.0 s", "26.5 s", "14.8 s", "27.3 s", "138", "40/40"]
+
+
+def test_a_percentile_of_too_few_requests_is_grey(study: Summary) -> None:
+    """Forty requests are enough for a median and its interval, not for a p95; seventy-two are."""
+
+    def styles(cell: CellSummary) -> list[str]:
+        table = load_table([cell])
+        return [str(next(iter(column.cells)).style) for column in table.columns[2:6]]
+
+    cell = study.cells[0]
+    assert styles(cell) == ["", GREY, "", GREY]
+    assert "(grey: n too small for an interval, p95 needs 72)" in shown(load_table(study.cells))
+    few, many = (replace(cell, ttft=replace(cell.ttft, n=n), reply=replace(cell.reply, n=n)) for n in (5, 72))
+    assert styles(few) == [GREY] * 4
+    assert "p50 needs 6, p95 needs 72" in shown(load_table([few]))
+    assert styles(many) == [""] * 4
+    assert "grey" not in shown(load_table([many]))
+    assert "grey" not in shown(load_table([unmeasured(cell)])), "what is n/a has no n"
 
 
 def test_beside_the_study_in_seconds(study: Summary) -> None:
@@ -207,12 +228,12 @@ def test_remarks_say_what_figures_do_not(study: Summary) -> None:
     """When batches left, what was late or lost, how the machine drifted; nothing where there is nothing to say."""
     static = next(cell for cell in study.cells if cell.policy == "static" and cell.rate == 4.0)
     one = next(cell for cell in study.cells if cell.policy == "one")
-    faulty = replace(one, late=2, unsent=1, failed=3, order_violations=4)
+    faulty = replace(one, late=2, failed=3)
     drift = {"label": one.label, "first_done_s": 10.0, "repeat_done_s": 11.0, "change": 0.1, "drifted": True}
     assert remarks(summary(one)) == []
     assert remarks(summary(static, faulty, drift=drift)) == [
         "static at 4.0: batches left with 2, 7, 8, 8, 8, 7.",
-        "one at 1.0: of 40 requests, 2 sent over 1 ms late, 1 never sent, 3 failed, 4 with stamps out of order.",
+        "one at 1.0: of 40 requests, 2 sent over 1 ms late, 3 failed.",
         "The machine drifted: one at 1.0, repeated at the end, took +10.0% time.",
     ]
     calm = drift | {"change": 0.001, "drifted": False}
@@ -228,3 +249,36 @@ def test_the_studys_figures_are_typed_in_right() -> None:
         assert load.ttft_p50 < load.ttft_p95 < load.reply_p95
         assert load.ttft_p50 < load.reply_p50 < load.reply_p95
         assert load.tokens_per_s >= reference.LOADS[1, policy].tokens_per_s * min(rate, 1)
+
+
+def test_a_verdict_that_all_share_takes_one_line(study: Summary) -> None:
+    """Nothing is said of cells that nobody judged."""
+    first, *others = [replace(cell, verdict="VALID") for cell in study.cells]
+    assert verdict_lines(study.cells) == []
+    assert verdict_lines([first, *others]) == ["All 6 cells VALID."]
+    assert verdict_lines([first]) == ["The cell continuous at 1.0 is VALID."]
+    battery = [replace(cell, verdict="SUSPECT", reasons=["it ran on battery"]) for cell in study.cells]
+    assert verdict_lines(battery) == ["All 6 cells SUSPECT: it ran on battery."]
+
+
+def test_a_cell_that_is_not_valid_says_why(study: Summary) -> None:
+    first, second, third, *_ = [replace(cell, verdict="VALID") for cell in study.cells]
+    bad = replace(first, verdict="INVALID", reasons=["1 request was lost on the way", "it ran on battery"])
+    said = "continuous at 1.0: INVALID: 1 request was lost on the way; it ran on battery."
+    assert verdict_lines([bad, second, third]) == [said]
+    text = printed(replace(study, cells=[bad, second, third]), study=False)
+    assert_whole(text)
+    assert "1 request was lost on the way" in text
+
+
+def test_the_load_at_the_highest_rate_is_said_in_words(study: Summary) -> None:
+    states = {"one": "overloaded", "static": "not determined", "continuous": "stable"}
+    cells = [replace(cell, load_state=states[cell.policy]) for cell in study.cells]
+    assert load_lines(cells) == [
+        "one at a time at 4/s is overloaded: its queue grew throughout, so its percentiles depend on how long the run "
+        "lasted.",
+        "static at 4/s may be stable or overloaded: the run was too short to tell.",
+        "continuous at 4/s is stable: its queue did not grow.",
+    ]
+    assert_whole(printed(replace(study, cells=cells), study=False))
+    assert load_lines([replace(cells[0], rate=None)]) == []

@@ -17,6 +17,7 @@ from protocol.records import (
     CellRecord,
     ClientRecord,
     ClockRecord,
+    QueueRecord,
     RecordWriter,
     RequestRecord,
     RouterRecord,
@@ -30,6 +31,7 @@ words = st.text(max_size=20)
 counts = st.integers(0, 2**63 - 1)
 maybe_count = st.none() | counts
 count_lists = st.lists(counts, max_size=5).map(tuple)
+maybe_words = st.none() | words
 plain = st.none() | st.booleans() | counts | st.floats(allow_nan=False) | words | count_lists
 facts = st.dictionaries(words, plain, max_size=4)
 messages = st.lists(st.tuples(counts, counts), max_size=4).map(tuple)
@@ -65,8 +67,9 @@ RECORDS: dict[type, st.SearchStrategy[Any]] = {
         ClientRecord, words, counts, counts, counts, maybe_count, counts, facts, count_lists, count_lists
     ),
     RouterRecord: st.builds(
-        RouterRecord, words, words, facts, counts, st.none() | st.floats(0, 1e9), counts, words, facts
+        RouterRecord, words, words, facts, counts, st.none() | st.floats(0, 1e9), counts, words, facts, maybe_words
     ),
+    QueueRecord: st.builds(QueueRecord, words, counts, counts, counts, st.none() | words),
     ClockRecord: st.builds(ClockRecord, words, words, words, st.integers(-(2**63), 2**63 - 1), counts, counts, counts),
 }
 any_records = st.lists(st.one_of(*RECORDS.values()), max_size=8)

@@ -385,3 +385,16 @@ def test_a_reused_start_counts_as_read() -> None:
     core.submitted(1, ANN, ask(0, 20, 4, prefix=15))
     core.stepped(2, Step(1, 2, 0, 1, 3, (), read=((0, 3),), reused=((0, 15),)))
     assert [passage.unread for passage in core.running] == [2]
+
+
+def test_the_queue_is_integrated_over_time() -> None:
+    """One runs; two wait from 10 and 30 on, one of them leaves at 40, the other fails with the worker at 100."""
+    core = made("one")
+    core.submitted(5, ANN, ask(0))
+    assert (core.queue_area, core.longest_queue) == (0, 0), "it never lasted"
+    core.submitted(10, ANN, ask(1))
+    core.submitted(30, BOB, ask(2))
+    core.cancelled(40, ANN, (1,), "enough")
+    core.worker_gone(100, "it died")
+    assert core.queue_area == (40 - 10) + (100 - 30)
+    assert core.longest_queue == 2

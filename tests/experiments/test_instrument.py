@@ -1,0 +1,63 @@
+"""The instrument against known answers, with real processes: what was asked for is sent, and a stall is seen."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+from tests.experiments.commands import headway, requests, role_of, run_folder, started, summary, until_serving
+
+INSTANT = (
+    "rush",
+    "--engine",
+    "paced",
+    "--profile",
+    "instant",
+    "--policies",
+    "continuous",
+    "--max-tokens",
+    "1",
+    "--quick",
+)
+
+
+def test_two_hundred_a_second_are_delivered_by_the_absolute_schedule(tmp_path: Path) -> None:
+    done = headway(
+        *INSTANT, "--rates", "200", "--requests", "1000", "--arrivals", "constant", "--out", "runs", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = [record.sent for record in requests(run_folder(tmp_path / "runs"))]
+    assert None not in sent
+    took = (max(sent) - min(sent)) / 1e9
+    assert abs(took / (999 / 200) - 1) < 0.01
+
+
+def test_a_stall_of_a_second_is_seen_from_the_intended_times(tmp_path: Path) -> None:
+    """Of 500 requests in 5 s, 100 are due while nothing moves: one in a hundred waits 0.95 s."""
+    with started(
+        *INSTANT, "--rates", "100", "--requests", "500", "--out", str(tmp_path / "runs"), cwd=tmp_path
+    ) as rush:
+        folder = until_serving(tmp_path / "runs")
+        worker = role_of(rush.pid, "worker")
+        worker.send_signal(signal.SIGSTOP)
+        timer = threading.Timer(1.0, worker.send_signal, [signal.SIGCONT])
+        timer.start()
+        timer.join()
+        assert rush.wait(timeout=30) == 0
+    (cell,) = summary(folder)["cells"]
+    assert cell["completed"] == 500
+    assert cell["ttft"]["p99"] >= 0.85
+    assert cell["send_lag"]["p50"] < 0.01
+
+
+def test_the_wall_clock_has_no_part_in_a_duration() -> None:
+    """Every stamp and every deadline is of the monotonic clock; the date stands in manifests and folder names alone."""
+    root = Path(__file__).parents[2]
+    used = {
+        f"{file.parent.name}/{file.name}"
+        for folder in ("protocol", "router", "worker", "clients", "experiments")
+        for file in (root / folder).glob("*.py")
+        if any(word in file.read_text() for word in ("time.time", "datetime.now", "perf_counter"))
+    }
+    assert used == {"experiments/manifest.py", "experiments/run_folder.py", "worker/bandwidth.py"}
+    assert time.get_clock_info("monotonic").monotonic
