@@ -254,6 +254,12 @@ def test_one_request_sent_a_little_late_proves_nothing() -> None:
     assert verdict_of(late(*[2 * MS] * 11)).verdict == INVALID, "more than a quarter"
 
 
+def test_requests_that_are_all_due_at_once_are_not_called_late() -> None:
+    cell = late(*[2 * MS] * 11)
+    cell.clients = [replace(client, plan={"arrivals": "at-once"}) for client in cell.clients]
+    assert verdict_of(cell).verdict == VALID
+
+
 def test_what_the_run_knows_beside_the_records() -> None:
     assert verdict_of(sound(), Circumstances(on_battery=True)).reasons == ["it ran on battery"]
     slower = Circumstances(drift={"label": "one at 1/s", "change": -0.1})
