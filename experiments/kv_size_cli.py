@@ -8,8 +8,8 @@ import click
 import orjson
 from rich.console import Console
 
-from experiments.kv_size import load_config
 from experiments.launch import keep_calculation, run_options
+from experiments.model_config import load_config
 from experiments.show import show
 from protocol.options import as_bytes
 from worker import models

@@ -9,19 +9,9 @@ from rich.table import Table
 
 from experiments import reference
 from experiments.analysis import CellRecords
-from experiments.kv_size import (
-    Config,
-    KVShape,
-    NamedConfig,
-    Weights,
-    bytes_per_token,
-    cache_bytes,
-    kv_shape,
-    language_config,
-    tokens_to_pass,
-    users_that_fit,
-    weights_bytes,
-)
+from experiments.kv_families import Config, kv_shape, language_config
+from experiments.kv_size import KVShape, bytes_per_token, cache_bytes, tokens_to_pass, users_that_fit
+from experiments.model_config import NamedConfig, Weights, weights_bytes
 from experiments.tables import MISSING, plain_table
 from protocol.sizes import binary_text, bytes_text
 

@@ -73,7 +73,6 @@ def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> di
         "selftest": last_selftest(),
         "worker": {},
         "calibration": None,
-        "cells": [],
         "planned": [],
         "lost": {},
         "refused": {},

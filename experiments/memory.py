@@ -7,7 +7,9 @@ import psutil
 from clients.cli import load_prompts
 from clients.workloads import limits
 from experiments.cell import Cell
-from experiments.kv_size import NamedConfig, cache_bytes, kv_shape, load_config, parameters, weights_bytes
+from experiments.kv_families import kv_shape
+from experiments.kv_size import cache_bytes
+from experiments.model_config import NamedConfig, load_config, parameters, weights_bytes
 from protocol.sizes import bytes_text
 from router.policies import parse_policy
 from worker import models

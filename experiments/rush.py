@@ -45,10 +45,8 @@ class Rush:
         planned = cells(self.settings, offered)
         again = drift_cell(planned, self.settings, self.reply_s)
         everything = [*planned, *([again[1]] if again else [])]
-        self.run.keep(
-            cells=[cell.name for cell in planned],
-            drift={"first": again[0].name, "repeat": again[1].name} if again else None,
-        )
+        self.run.announce(everything)
+        self.run.keep(drift={"first": again[0].name, "repeat": again[1].name} if again else None)
         if self.reply_s is not None and self.settings.rates is None:
             total = sum(expected_s(cell, self.reply_s) for cell in everything)
             self.run.console.print(f"{len(everything)} cells, about {minutes(total)}.")

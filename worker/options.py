@@ -39,6 +39,8 @@ class Server:
         """Raises ValueError, in one line that says what to do, for what would fail once a worker runs."""
         if self.engine == "paced":
             load_profile(self.profile)
+            if self.kv_bits is not None:
+                raise ValueError("--kv-bits are a model's: leave them out with --engine paced")
         else:
             models.check(self.model)
 

@@ -15,21 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.cli import main
-from experiments.kv_size import (
-    FAMILIES,
-    SHIPPED,
-    KVShape,
-    NamedConfig,
-    Weights,
-    bytes_per_token,
-    cache_bytes,
-    kv_shape,
-    load_config,
-    parameters,
-    tokens_to_pass,
-    users_that_fit,
-    weights_bytes,
-)
+from experiments.kv_families import FAMILIES, kv_shape
+from experiments.kv_size import KVShape, bytes_per_token, cache_bytes, tokens_to_pass, users_that_fit
+from experiments.model_config import SHIPPED, NamedConfig, Weights, load_config, parameters, weights_bytes
 from worker import models
 
 GB = 10**9

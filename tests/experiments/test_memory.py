@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from experiments import memory
 from experiments.cell import Cell
 from experiments.cli import main
-from experiments.kv_size import NamedConfig
 from experiments.memory import longest_request, shortage
+from experiments.model_config import NamedConfig
 from worker import models
 from worker.options import Server
 

@@ -205,6 +205,7 @@ def mistake(tmp_path: Path, arguments: Sequence[str]) -> str:
         (("repeat", "--batches", "16"), "a batch of 16 cannot be had of 8 prompts"),
         (("rush", "--share-prefix", "--engine", "paced"), "--share-prefix needs a model that serves many"),
         (("sweep", "--engine", "paced", "--weights", "4bit"), "--weights are a model's"),
+        (("rush", "--engine", "paced", "--policies", "one", "--kv-bits", "8"), "--kv-bits are a model's"),
         (("sweep", "--batches", "0,4"), "--batches takes different whole numbers from 1"),
         (("sweep", "--batches", "4,4"), "--batches takes different whole numbers"),
         (("sweep", "--weights", "3bit"), "--weights takes some of native, 4bit, 8bit, bf16, float32"),
