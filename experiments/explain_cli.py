@@ -37,6 +37,8 @@ def explain(run: Path, as_json: bool) -> None:
         click.echo(orjson.dumps(explained(figures, found), option=orjson.OPT_INDENT_2))
         return
     console = Console(highlight=False, markup=False, emoji=False)
+    if not found:
+        console.print("No cell was measured.")
     for name, verdict in found.items():
         _show(console, figures[name].label, verdict)
 
