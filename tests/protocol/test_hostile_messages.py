@@ -5,7 +5,7 @@ import random
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import msgpack
@@ -28,8 +28,9 @@ def conforms(value: object, hint: Any) -> bool:
         return type(value) is tuple and all(conforms(item, inner[0]) for item in value)
     if kind is dict:
         return type(value) is dict and all(type(name) is str and is_plain(item) for name, item in value.items())
-    if is_dataclass(hint):
-        return type(value) is hint and all(conforms(getattr(value, f.name), f.type) for f in fields(hint))
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
+        inside = typing.get_type_hints(hint)
+        return type(value) is hint and all(conforms(getattr(value, name), inside[name]) for name in inside)
     return type(value) is hint and is_plain(value)
 
 
