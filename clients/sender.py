@@ -19,12 +19,11 @@ from protocol.clock import (
     ceil_ms,
     now,
     quiet_collector,
-    run_first,
     spin_before,
-    tighten_timers,
     wake_lag,
 )
 from protocol.messages import ChatTurn, Message
+from protocol.priority import cores_awake, run_first, tighten_timers
 from protocol.process import StopRequest
 from protocol.records import ClientRecord, RecordWriter, RequestRecord
 from protocol.roundtrip import clock_record, measure_offset
@@ -132,6 +131,7 @@ class Client:
         self.zero: int | None = None
         self.offset: Offset | None = None
         self.spin = self.wake_lag = 0
+        self.cores_awake = False
         self.open: dict[int, Reply] = {}
         self.held: deque[tuple[bytes, int]] = deque()
         self.sent = 0
@@ -145,19 +145,23 @@ class Client:
         """None when everything was sent and every reply ended, else why not. Raises ClientError before the start;
         what was measured is kept."""
         try:
-            self.wake_lag = wake_lag()
-            self.spin = spin_before(self.wake_lag, self.scheduling)
-            self._join()
-            submits = self._prepare()
-            self._await_start()
-            self._write_head()
-            quiet_collector()
-            self._send_all(submits)
-            return self._part()
+            with cores_awake() as self.cores_awake:
+                return self._live()
         finally:
             self.line.close()
             self.context.term()
             self.records.close()
+
+    def _live(self) -> str | None:
+        self.wake_lag = wake_lag()
+        self.spin = spin_before(self.wake_lag, self.scheduling)
+        self._join()
+        submits = self._prepare()
+        self._await_start()
+        self._write_head()
+        quiet_collector()
+        self._send_all(submits)
+        return self._part()
 
     # --- before the start ---
 
@@ -249,6 +253,7 @@ class Client:
                 spin_ns=self.spin,
                 scheduling=self.scheduling,
                 wake_lag_ns=self.wake_lag,
+                cores_awake=self.cores_awake,
                 plan=s.facts,
                 ids=tuple(id for id, _ in self.schedule),
                 intended=tuple(time + (zero or 0) for _, time in self.schedule),

@@ -1,11 +1,7 @@
 """The one clock of every stamp, waiting that does not oversleep, and how far apart two processes' clocks are."""
 
-import ctypes
 import gc
 import math
-import os
-import platform
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +10,6 @@ now = time.monotonic_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-SHORT_TURN = MS // 10
 # A process without priority that spins longer has used up its turn when it matters, and waits for those who compute.
 # One with priority had better be awake for as long as reading a message takes: it reads none once it spins.
 MIN_SPIN = {"real-time": MS // 2, "short turns": 0, "default": 0}
@@ -37,49 +32,6 @@ def nanoseconds(duration_s: float) -> int:
 
 
 # --- waiting ---
-
-
-def tighten_timers() -> None:
-    """Ask Linux to wake this process on time: its default lets timers slip by 50 microseconds."""
-    if sys.platform == "linux":
-        pr_set_timerslack = 29
-        ctypes.CDLL(None).prctl(pr_set_timerslack, 1, 0, 0, 0)
-
-
-class _SchedulerAttributes(ctypes.Structure):
-    """`struct sched_attr` of Linux, in its first size."""
-
-    _fields_ = (
-        *(("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64)),
-        *(("nice", ctypes.c_int32), ("priority", ctypes.c_uint32)),
-        *(("runtime", ctypes.c_uint64), ("deadline", ctypes.c_uint64), ("period", ctypes.c_uint64)),
-    )
-
-
-def run_first(rank: int) -> str:
-    """Ask that this process runs at once when it wakes, whatever computes meanwhile; how it is scheduled then.
-    Among those that ask, a higher `rank` (from 1) comes first.
-
-    "real-time" where that is allowed (root, or a limit on rtprio): for this it must sleep whenever it can. Else Linux
-    6.12 or newer is asked for "short turns" of a tenth of a millisecond, which come before the long ones of those who
-    compute, but may wait for the clock to tick. "default" where neither can be had.
-    """
-    if sys.platform != "linux":
-        return "default"
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(rank))
-        return "real-time"
-    except PermissionError:
-        return "short turns" if _short_turns() else "default"
-
-
-def _short_turns() -> bool:
-    number = {"x86_64": 314, "aarch64": 274}.get(platform.machine())
-    if number is None:
-        return False
-    size, normal = ctypes.sizeof(_SchedulerAttributes), 0
-    wanted = _SchedulerAttributes(size, normal, 0, os.nice(0), 0, SHORT_TURN, 0, 0)
-    return int(ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)) == 0  # older kernels refuse, or ignore it
 
 
 def wake_lag(sleeps: int = 200) -> int:

@@ -85,8 +85,8 @@ class CellRecord:
 class ClientRecord:
     """A client's head line: its share of the schedule. `plan` says how the whole schedule was made, `requests` is the
     union's size, `ids` and `intended` are this client's share; `zero` is time zero on its clock (None: never started).
-    `scheduling` is how the process is scheduled (see `protocol.clock.run_first`), `wake_lag_ns` by how much its sleeps
-    ended late before the start.
+    `scheduling` is how the process is scheduled (see `protocol.priority.run_first`), `wake_lag_ns` by how much its
+    sleeps ended late before the start, `cores_awake` whether idle cores were kept from sleeping.
     """
 
     cell: str
@@ -100,11 +100,13 @@ class ClientRecord:
     intended: tuple[int, ...]
     scheduling: str | None = None
     wake_lag_ns: int | None = None
+    cores_awake: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RouterRecord:
-    """The router's head line: the policy it applied, with its parameters, and the limits it held; `host` is where."""
+    """The router's head line: the policy it applied, with its parameters, and the limits it held; `host` is where, and
+    `resident_bytes` its memory at that time."""
 
     cell: str
     policy: str
@@ -115,19 +117,21 @@ class RouterRecord:
     run: str
     labels: Mapping[str, Any]
     host: str | None = None
+    resident_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
     """The router's account of one cell, written when it is over: the queue's length integrated over time (requests
-    times nanoseconds), its longest length that lasted, how many messages could not be read, and why the cell ended
-    before all its clients had left (None: it did not)."""
+    times nanoseconds), its longest length that lasted, how many messages could not be read, why the cell ended before
+    all its clients had left (None: it did not), and the router's memory then."""
 
     cell: str
     area_ns: int
     longest: int
     bad_messages: int
     cut_short: str | None
+    resident_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,7 @@ KINDS: dict[str, type] = {
     "client": ClientRecord, "router": RouterRecord, "queue": QueueRecord, "clock": ClockRecord,
 }  # fmt: skip
 _KIND_OF = {kind: name for name, kind in KINDS.items()}
+_NAMES = {kind: tuple(field.name for field in fields(kind)) for kind in KINDS.values()}
 
 
 class RecordWriter:
@@ -166,8 +171,7 @@ class RecordWriter:
     def write(self, record: object) -> None:
         """Hand one record to the operating system; nulls are left out."""
         kind = type(record)
-        values = {f.name: getattr(record, f.name) for f in fields(kind)}  # type: ignore[arg-type]
-        shown = {name: value for name, value in values.items() if value is not None}
+        shown = {name: value for name in _NAMES[kind] if (value := getattr(record, name)) is not None}
         data: bytes = msgpack.packb([_KIND_OF[kind], shown])
         while data:
             data = data[os.write(self._file, data) :]

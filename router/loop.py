@@ -16,13 +16,12 @@ from protocol.clock import (
     ceil_ms,
     now,
     quiet_collector,
-    run_first,
     seconds,
-    tighten_timers,
 )
 from protocol.fields import BadMessage
 from protocol.messages import Message, decode, readable_id
-from protocol.process import StopRequest, host
+from protocol.priority import run_first, stay_on_one_core, tighten_timers
+from protocol.process import StopRequest, host, resident_bytes
 from protocol.records import QueueRecord, RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
 from router.assembly import HUNG_STEP_S, Assembly, ClientPeer, WorkerPeer
@@ -62,7 +61,8 @@ class RouterLoop:
     def __init__(self, settings: RouterSettings, stop: StopRequest) -> None:
         """Bind both endpoints and open the records. Raises WireError or OSError."""
         tighten_timers()
-        run_first(RANK)
+        if run_first(RANK) == "real-time":
+            stay_on_one_core()
         self.settings, self.stop = settings, stop
         self.instance = fresh_instance()
         self.core = Core(settings.policy, settings.cell, settings.queue, settings.timeout)
@@ -91,9 +91,11 @@ class RouterLoop:
         ready = poller(self.front, self.back)
         quiet_collector()
         while not (self.stop.requested or self.failure or self.peers.finished):
-            ready.poll(self._patience())
-            self._drain(self.back, self._from_worker)
-            self._drain(self.front, self._from_client)
+            spoken = [socket for socket, _ in ready.poll(self._patience())]
+            if self.back.socket in spoken:
+                self._drain(self.back, self._from_worker)
+            if self.front.socket in spoken:
+                self._drain(self.front, self._from_client)
             at = now()
             if self.core.wake_at is not None and at >= self.core.wake_at:
                 self._act(self.core.woken(at))
@@ -103,7 +105,11 @@ class RouterLoop:
     def _open(self) -> None:
         s = self.settings
         policy = (s.policy.name, params(s.policy))
-        self.records.write(RouterRecord(s.cell, *policy, s.queue, s.timeout, s.clients, s.run, s.labels, host()))
+        self.records.write(
+            RouterRecord(
+                s.cell, *policy, s.queue, s.timeout, s.clients, s.run, s.labels, host(), resident_bytes=resident_bytes()
+            )
+        )
         self._say("bound", front=s.front, back=s.back)
 
     def _patience(self) -> int:
@@ -156,7 +162,9 @@ class RouterLoop:
         core, lost = self.core, f"{self.peers.lost} of its clients were lost" if self.peers.lost else self.worker_lost
         cut_short = lost or self.failure or (self.left_early if self.peers.finished else reason)
         bad = sum(self.bad.values())
-        self.records.write(QueueRecord(core.cell, core.queue_area, core.longest_queue, bad, cut_short))
+        self.records.write(
+            QueueRecord(core.cell, core.queue_area, core.longest_queue, bad, cut_short, resident_bytes())
+        )
 
     def _dismiss_worker(self, reason: str) -> None:
         """Let the worker read our clock once more before we leave; it answers with its own goodbye."""

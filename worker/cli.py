@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from protocol.clock import tighten_timers
 from protocol.options import role_options
+from protocol.priority import tighten_timers
 from protocol.process import StopRequest, end_with_parent
 from protocol.wire import WireError, check_endpoint
 from worker import models
