@@ -298,19 +298,23 @@ class Client:
     def _hold(self, due: int) -> None:
         """Until `due`, the last of it spun. What comes meanwhile is stamped; what it says can wait."""
         while (left := due - now()) > 0:
-            if (data := self.line.receive_encoded()) is not None:
-                self.held.append((data, now()))
-            elif left > self.spin:
+            if not self._came() and left > self.spin:
                 self.line.wait_precisely(left - self.spin)
 
     def _received(self) -> tuple[Message, int] | None:
-        """The next message, and when it came."""
-        while self.held:
+        """The next message, and when it came: stamped before it is looked into."""
+        while self.held or self._came():
             data, at = self.held.popleft()
             if (message := self.line.understood(data)) is not None:
                 return message, at
-        message = self.line.receive()
-        return None if message is None else (message, now())
+        return None
+
+    def _came(self) -> bool:
+        """Whether a message is there; then it is stamped, and held."""
+        data = self.line.receive_encoded()
+        if data is not None:
+            self.held.append((data, now()))
+        return data is not None
 
     def _submit(self, id: int, due: int, data: bytes | None) -> None:
         self.sent += 1
