@@ -4,10 +4,10 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments.hosts import offsets, on_routers_clock, wander
+from experiments.hosts import offsets, on_routers_clock, schedules_on_routers_clock, wander
 from experiments.objectives import Goodput, Objective, Outcome, goodput, outcome
 from experiments.statistics import Spread, spread
 from protocol.clock import MS, seconds
@@ -127,13 +127,14 @@ def by_cell(records: Iterable[Any]) -> dict[str, CellRecords]:
 def summarise(name: str, cell: CellRecords, objectives: Sequence[Objective] = ()) -> CellSummary:
     """The figures of one cell, and whether it kept these objectives. A request that its client could not account for,
     because the client died, counts by what the router saw of it."""
-    sent = [r for r in cell.requests if r.sent is not None or r.received is not None]
+    sent = _sent(cell)
     done = [r for r in sent if r.end == "completed"]
     return CellSummary(
         **_identity(name, cell),
         **_counts(cell, sent),
         **_latencies(sent, done),
-        **_served(cell, sent, done),
+        **_served(cell, sent),
+        **_lasted(_on_one_clock(cell)),
         **_vitals(cell),
         **_promises(cell, sent, objectives),
     )
@@ -179,17 +180,40 @@ def _latencies(sent: Sequence[RequestRecord], done: Sequence[RequestRecord]) -> 
     }
 
 
-def _served(cell: CellRecords, sent: Sequence[RequestRecord], done: Sequence[RequestRecord]) -> dict[str, Any]:
-    """What the worker did for them, and how fast."""
-    tokens = sum(len(r.tokens or ()) for r in sent)
+def _served(cell: CellRecords, sent: Sequence[RequestRecord]) -> dict[str, Any]:
+    """What the worker did for them."""
     return {
-        "done_s": _done(cell, done),
-        "tokens": tokens,
-        "tokens_per_s": _tokens_per_s(cell, sent, tokens),
+        "tokens": _tokens(sent),
         "prompt_tokens": sum(step.prompt_tokens for step in cell.steps) if cell.steps else None,
         "departures": departures(sent) if cell.router and cell.router.policy == "static" else None,
         "peak_seats": max((step.in_flight for step in cell.steps), default=None),
     }
+
+
+def _lasted(cell: CellRecords) -> dict[str, Any]:
+    """From the first of all clients to the last of them: of records on one clock."""
+    sent = _sent(cell)
+    return {"done_s": _done(cell, sent), "tokens_per_s": _tokens_per_s(cell, sent)}
+
+
+def _on_one_clock(cell: CellRecords) -> CellRecords:
+    """As it is, where all share a host."""
+    away = offsets(cell.clocks, cell.router)
+    if not away:
+        return cell
+    return replace(
+        cell,
+        clients=schedules_on_routers_clock(cell.clients, away),
+        requests=on_routers_clock(cell.requests, cell.clients, away),
+    )
+
+
+def _sent(cell: CellRecords) -> list[RequestRecord]:
+    return [r for r in cell.requests if r.sent is not None or r.received is not None]
+
+
+def _tokens(sent: Sequence[RequestRecord]) -> int:
+    return sum(len(r.tokens or ()) for r in sent)
 
 
 def _promises(cell: CellRecords, sent: Sequence[RequestRecord], objectives: Sequence[Objective]) -> dict[str, Any]:
@@ -283,16 +307,16 @@ def _between(requests: Sequence[RequestRecord], begin: str, end: str) -> Spread:
     return spread([seconds(b - a) for a, b in pairs if a is not None and b is not None])
 
 
-def _done(cell: CellRecords, done: Sequence[RequestRecord]) -> float | None:
+def _done(cell: CellRecords, sent: Sequence[RequestRecord]) -> float | None:
     zeros = [client.zero for client in cell.clients if client.zero is not None]
-    lasts = [r.last_received for r in done if r.last_received is not None]
+    lasts = [r.last_received for r in sent if r.end == "completed" and r.last_received is not None]
     return seconds(max(lasts) - min(zeros)) if zeros and lasts else None
 
 
-def _tokens_per_s(cell: CellRecords, sent: Sequence[RequestRecord], tokens: int) -> float | None:
+def _tokens_per_s(cell: CellRecords, sent: Sequence[RequestRecord]) -> float | None:
     """Tokens a second from the first intended arrival to the last token received."""
     begins = [time for client in cell.clients for time in client.intended]
     begins += [r.intended for r in sent if r.intended is not None]
     ends = [r.last_received for r in sent if r.last_received is not None]
     lasted = seconds(max(ends) - min(begins)) if begins and ends else 0.0
-    return tokens / lasted if lasted > 0 else None
+    return _tokens(sent) / lasted if lasted > 0 else None

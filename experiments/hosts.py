@@ -1,4 +1,5 @@
-"""Roles on other hosts than their router's: their stamps on its clock, so that the order of a life can be checked."""
+"""Roles on other hosts than their router's: their stamps on its clock, so that they can be put in one order, and the
+first of all clients' arrivals be told from the last of their replies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +40,16 @@ def on_routers_clock(
         _moved(_moved(r, CLIENT_STAMPS, away.get(client_of.get(r.id, ""), 0)), WORKER_STAMPS, away.get("worker", 0))
         for r in requests
     ]
+
+
+def schedules_on_routers_clock(clients: Sequence[ClientRecord], away: Mapping[str, int]) -> list[ClientRecord]:
+    """These clients, with the schedules of those in `away` moved by their offsets; the others' as they are."""
+    return [_rescheduled(client, away.get(f"client-{client.index}", 0)) for client in clients]
+
+
+def _rescheduled(client: ClientRecord, by: int) -> ClientRecord:
+    zero = None if client.zero is None else client.zero + by
+    return replace(client, zero=zero, intended=tuple([time + by for time in client.intended]))
 
 
 def _moved(request: RequestRecord, names: Sequence[str], by: int) -> RequestRecord:

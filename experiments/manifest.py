@@ -4,7 +4,7 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import psutil
 
+from router.policies import policy_file
 from worker.cache_folder import cache_folder
 
 PACKAGES = ("headway", "mlx", "mlx-lm", "pyzmq", "msgpack", "numpy", "click", "orjson", "scipy-openblas32")
@@ -34,15 +35,20 @@ def _version(name: str) -> str | None:
 
 def machine() -> dict[str, Any]:
     """This machine, as far as it decides how fast things are."""
-    battery = getattr(psutil, "sensors_battery", lambda: None)()
     return {
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        "on_battery": None if battery is None else not battery.power_plugged,
+        "on_battery": on_battery(),
         "blas_variables": {name: os.environ[name] for name in BLAS_VARIABLES if name in os.environ},
     }
+
+
+def on_battery() -> bool | None:
+    """Whether this machine runs on battery now; None where it has none, or does not say."""
+    battery = getattr(psutil, "sensors_battery", lambda: None)()
+    return None if battery is None or battery.power_plugged is None else not battery.power_plugged
 
 
 def _processor() -> str:
@@ -66,6 +72,7 @@ def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> di
         "inputs": {
             "prompts": _digest(settings.get("prompts")),
             "profile": _digest(settings.get("server", {}).get("profile")),
+            "policies": _policy_digests(settings.get("policies", ())),
         },
         "versions": versions(),
         "machine": machine(),
@@ -77,6 +84,7 @@ def first_manifest(experiment: str, settings: Mapping[str, Any], run: str) -> di
         "lost": {},
         "refused": {},
         "drift": None,
+        "on_battery_at_end": None,
     }
 
 
@@ -106,6 +114,12 @@ def _digest(path: str | None) -> str | None:
     if path is None or not Path(path).is_file():
         return None
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _policy_digests(specs: Sequence[str]) -> dict[str, str | None] | None:
+    """SHA-256 of the files of users' own policies; None where there is none."""
+    files = [file for spec in specs if (file := policy_file(spec)) is not None]
+    return {file: _digest(file) for file in files} or None
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

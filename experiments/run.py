@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.cell import Cell, client_options, router_options
-from experiments.manifest import first_manifest
+from experiments.manifest import first_manifest, on_battery
 from experiments.memory import shortage
 from experiments.progress import CellProgress
 from experiments.run_folder import MANIFEST, Summary, analyse, write_json
@@ -44,7 +44,7 @@ class Run:
             except CellFailed as failure:
                 self.interrupted = isinstance(failure, Interrupted)
                 self.manifest["reason"] = str(failure)
-        self.keep()
+        self.keep(on_battery_at_end=on_battery())
         return analyse(self.folder)
 
     def keep(self, **facts: Any) -> None:
@@ -61,7 +61,7 @@ class Run:
     def cell(self, cell: Cell, title: str) -> None:
         """Measure one cell. Raises CellFailed or Interrupted."""
         assert self._crew is not None
-        progress = CellProgress(self.console, title, cell.requests)
+        progress = CellProgress(self.console, title, cell)
         with progress:
             self._crew.run_cell(
                 cell.name,

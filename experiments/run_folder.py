@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ import orjson
 from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
 from experiments.comparison import Comparison, comparisons
 from experiments.objectives import Objective, parse_objective
+from experiments.seeds import Pooled, pooled
 from experiments.thresholds import THRESHOLDS
 from experiments.verdict import Verdict, circumstances, judge, judged
 from protocol.records import read_folder
@@ -35,7 +36,8 @@ CALCULATED = ("kv-size",)
 class Summary:
     """What summary.json holds. `complete` is False when the run ended early or lost a cell, `reason` says why; `drift`
     compares a cell with its repetition at the end of the run; `findings` are what the experiment is about, beyond the
-    figures of its cells; `comparisons` are of policies on the same arrivals, where a run has several seeds."""
+    figures of its cells; `comparisons` are of policies on the same arrivals, and `pooled` is what all seeds together
+    say of each policy and rate, where a run has several seeds."""
 
     schema: int
     experiment: str
@@ -46,6 +48,7 @@ class Summary:
     drift: dict[str, Any] | None
     findings: dict[str, Any] | None
     comparisons: list[Comparison] = field(default_factory=list)
+    pooled: list[Pooled] = field(default_factory=list)
 
 
 class RunFolderError(Exception):
@@ -102,9 +105,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def analyse(folder: Path) -> Summary:
-    """Compute a run's summary from its records and write it. Raises RunFolderError."""
+def analyse(folder: Path, objectives: Sequence[str] = ()) -> Summary:
+    """Compute a run's summary from its records and write it; `objectives` take the place of the run's own. Raises
+    RunFolderError."""
     manifest = read_manifest(folder)
+    if objectives:
+        manifest["settings"] = {**_settings(manifest), "objectives": objectives}
     made = build_summary(manifest, by_cell(read_folder(folder)))
     write_json(folder / SUMMARY, asdict(made))
     return made
@@ -117,9 +123,7 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
     verdicts = verdicts_of(manifest, cells, measured)
     figures = {name: judged(cell, verdicts[name]) for name, cell in measured.items()}
     experiment = manifest.get("experiment", "by-hand")
-    drift_of = manifest.get("drift")
-    special = {"calibration", drift_of["repeat"] if drift_of else None}
-    shown = [cell for name, cell in figures.items() if name not in special]
+    shown = [figures[name] for name in shown_names(manifest, cells)]
     reason = manifest.get("reason") or _lost(manifest) or (None if experiment in CALCULATED else _missing(shown))
     found = findings_module(experiment)
     return Summary(
@@ -132,7 +136,15 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
         drift=drift(manifest, figures),
         findings=found.findings(manifest, cells) if found is not None else None,
         comparisons=comparisons(shown) if len(_settings(manifest).get("seeds") or ()) > 1 else [],
+        pooled=pooled(shown),
     )
+
+
+def shown_names(manifest: Mapping[str, Any], cells: Iterable[str]) -> list[str]:
+    """The cells of a summary, in its order: all but the calibration and the one that was repeated for drift."""
+    drift_of = manifest.get("drift")
+    special = {"calibration", drift_of["repeat"] if drift_of else None}
+    return [name for name in sorted(cells) if name not in special]
 
 
 def objectives_of(manifest: Mapping[str, Any]) -> list[Objective]:

@@ -1,12 +1,11 @@
 """The cells of several seeds as one row: a policy at a rate, whatever its arrivals."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.analysis import CellSummary
-from experiments.load_state import NOT_DETERMINED
 from experiments.objectives import Goodput, Outcome, decided, parse_objective
 from experiments.statistics import PERCENTILES, Spread, median
 
@@ -15,26 +14,66 @@ MEDIANS = ("done_s", "tokens_per_s")
 SUMS = ("requests", "sent", "unsent", "late", "completed", "rejected", "failed", "cancelled", "unfinished", "tokens")
 
 
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """A policy at a rate over all its `seeds`: what became of its objectives, every request of every seed counted, and
+    at how many seeds each load state was found."""
+
+    label: str
+    policy: str
+    params: dict[str, Any]
+    rate: float | None
+    seeds: list[int | None]
+    load_states: dict[str, int]
+    objectives: list[Outcome]
+    goodput: Goodput | None
+
+
+def pooled(cells: Sequence[CellSummary]) -> list[Pooled]:
+    """One for each policy and rate that served several seeds, in order of appearance."""
+    return [_pooled(group) for group in alike(cells) if len(group) > 1]
+
+
+def _pooled(cells: Sequence[CellSummary]) -> Pooled:
+    row = _merged(cells)
+    return Pooled(
+        label=row.label,
+        policy=row.policy,
+        params=row.params,
+        rate=row.rate,
+        seeds=[cell.seed for cell in cells],
+        load_states=load_states(cells),
+        objectives=row.objectives,
+        goodput=row.goodput,
+    )
+
+
+def load_states(cells: Sequence[CellSummary]) -> dict[str, int]:
+    """How many of these cells were found in each load state, the commonest first."""
+    return dict(Counter(cell.load_state for cell in cells if cell.load_state is not None).most_common())
+
+
 def over_seeds(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """One cell for each policy and rate, in order of appearance: the median over its seeds of every figure, and its
-    counts added up. Cells of one seed stay as they are."""
-    return [row for group in _alike(cells) for row in ([_merged(group)] if _seeds(group) > 1 else group)]
+    counts added up; its load state is None where the seeds differ. Cells of one seed stay as they are."""
+    return [_merged(group) if len(group) > 1 else group[0] for group in alike(cells)]
 
 
 def seeds_of(cells: Sequence[CellSummary]) -> int:
     """How many seeds a policy served at a rate, at most; 0 where there are no cells."""
-    return max(map(_seeds, _alike(cells)), default=0)
+    return max((len({cell.seed for cell in group}) for group in alike(cells)), default=0)
 
 
-def _alike(cells: Sequence[CellSummary]) -> list[list[CellSummary]]:
+def alike(cells: Sequence[CellSummary]) -> list[list[CellSummary]]:
+    """The cells that only their seeds tell apart, together; any other in a group of its own."""
     groups: dict[Any, list[CellSummary]] = defaultdict(list)
     for cell in cells:
         groups[cell.policy, tuple(sorted(cell.params.items())), cell.rate].append(cell)
-    return [*groups.values()]
+    return [part for group in groups.values() for part in _apart(group)]
 
 
-def _seeds(cells: Sequence[CellSummary]) -> int:
-    return len({cell.seed for cell in cells})
+def _apart(group: list[CellSummary]) -> list[list[CellSummary]]:
+    return [group] if len({cell.seed for cell in group}) > 1 else [[cell] for cell in group]
 
 
 def _merged(cells: Sequence[CellSummary]) -> CellSummary:
@@ -42,7 +81,7 @@ def _merged(cells: Sequence[CellSummary]) -> CellSummary:
     changes: dict[str, Any] = {name: _spread([getattr(cell, name) for cell in cells]) for name in SPREADS}
     changes |= {name: _typical(getattr(cell, name) for cell in cells) for name in MEDIANS}
     changes |= {name: sum(getattr(cell, name) for cell in cells) for name in SUMS}
-    changes |= {"objectives": _objectives(cells), "goodput": _goodput(cells), "load_state": _load_state(cells)}
+    changes |= {"objectives": _objectives(cells), "goodput": _goodput(cells), "load_state": _agreed(cells)}
     label = first.label.removesuffix(f", seed {first.seed}")
     return replace(first, label=label, seed=None, departures=None, **changes)
 
@@ -57,10 +96,10 @@ def _typical(values: Iterable[float | None]) -> float | None:
     return median([value for value in values if value is not None])
 
 
-def _load_state(cells: Sequence[CellSummary]) -> str | None:
-    """What all seeds agree on."""
+def _agreed(cells: Sequence[CellSummary]) -> str | None:
+    """The load state of all seeds."""
     states = {cell.load_state for cell in cells}
-    return states.pop() if len(states) == 1 else NOT_DETERMINED
+    return states.pop() if len(states) == 1 else None
 
 
 def _objectives(cells: Sequence[CellSummary]) -> list[Outcome]:

@@ -19,23 +19,25 @@ SERVICE_S, KNOWN_RATE = 0.02, 40.0
 STREAMS, STREAM_TOKENS = 32, 8_000
 IDLE, BUSY, MOST, RELAY, KNOWN = "1-idle", "2-busy", "3-most", "4-relay", "5-known"
 
-# At the worker's priority, in its session: what a model's arithmetic does to the clients.
-BURN = "import os, numpy; os.nice(10); a = numpy.ones((512, 512))\nwhile True: a @ a"
+# At the worker's priority, in its session: what a model's arithmetic does to the clients. It ends with its parent,
+# also with one that was killed.
+BURN = "import os, numpy; os.nice(10); a = numpy.ones((512, 512)); up = os.getppid()\nwhile os.getppid() == up: a @ a"
 
 
 @dataclass(frozen=True, slots=True)
 class SelfTestSettings:
-    """Plain values, as they stand in the manifest. `seconds` is how long requests are sent, idle and busy each;
-    `known` counts the requests of the known answer."""
+    """Plain values, as they stand in the manifest. `seconds` is how long requests are sent, idle and busy each, with
+    arrivals of `seed`; `known` counts the requests of the known answer."""
 
     server: Server
     seconds: int
     known: int
+    seed: int
 
 
 def cells(settings: SelfTestSettings) -> list[Cell]:
     """Lag idle and busy; most requests and most tokens a second; the queue whose waits are known."""
-    sent = Cell(IDLE, "idle", "continuous", round(settings.seconds * RATE), 1, rate=RATE)
+    sent = Cell(IDLE, "idle", "continuous", round(settings.seconds * RATE), 1, rate=RATE, seed=settings.seed)
     return [
         sent,
         replace(sent, name=BUSY, label="every core busy"),

@@ -1,5 +1,6 @@
 """`headway selftest`: the instrument measured on this machine, kept for later runs to cite."""
 
+import secrets
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -32,7 +33,10 @@ def selftest(as_json: bool, quick: bool, out: Path, dry_run: bool) -> None:
     """
     console = Console(highlight=False, markup=False, emoji=False, quiet=as_json)
     settings = SelfTestSettings(
-        Server(engine="paced", profile="instant"), QUICK_SECONDS if quick else SECONDS, QUICK_KNOWN if quick else KNOWN
+        server=Server(engine="paced", profile="instant"),
+        seconds=QUICK_SECONDS if quick else SECONDS,
+        known=QUICK_KNOWN if quick else KNOWN,
+        seed=secrets.randbits(32),  # the same arrivals every time would test the code, not what clients send
     )
     console.print(f"Plan: {len(plan.cells(settings))} cells with a model that costs nothing, no other load, please.")
     if dry_run:

@@ -6,12 +6,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from experiments import reference
 from experiments.analysis import CellSummary
 from experiments.run_folder import Summary
-from experiments.statistics import median
-from experiments.tables import MISSING, figure, place, plain_table, seconds_text, server
+from experiments.statistics import Spread, median
+from experiments.tables import MISSING, figure, place, plain_table, seconds_text, server, shade, too_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Units:
     def beside(self, ours: float | None, theirs: float) -> str:
         mine = MISSING if ours is None or not self.ours_s else figure(ours / self.ours_s)
         return f"{mine} / {figure(theirs / self.study_s)}"
+
+    def rank_beside(self, ours: Spread, name: str, theirs: float) -> Text:
+        """A percentile, grey where we have too few values to say how sure it is."""
+        return Text(self.beside(getattr(ours, name), theirs), style=shade(ours, name))
 
 
 SECONDS = Units(1.0, 1.0)
@@ -58,16 +63,17 @@ def typical_table(cells: list[CellSummary], units: Units) -> Table:
     table.add_column("server", overflow="fold")
     for name in ("first word\n(TTFT)", "longest\nwait", "writing", "whole\nreply", "all\ndone"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.caption = too_small([spread for cell in cells for spread in (cell.ttft, cell.writing, cell.reply)], ["p50"])
     for cell in cells:
         study = reference.TYPICAL[cell.policy]
-        pairs = (
-            (cell.ttft.p50, study.ttft),
-            (cell.ttft.max, study.longest),
-            (cell.writing.p50, study.writing),
-            (cell.reply.p50, study.reply),
-            (cell.done_s, study.done),
+        table.add_row(
+            server(cell),
+            units.rank_beside(cell.ttft, "p50", study.ttft),
+            units.beside(cell.ttft.max, study.longest),
+            units.rank_beside(cell.writing, "p50", study.writing),
+            units.rank_beside(cell.reply, "p50", study.reply),
+            units.beside(cell.done_s, study.done),
         )
-        table.add_row(server(cell), *(units.beside(ours, theirs) for ours, theirs in pairs))
     return table
 
 
@@ -78,15 +84,17 @@ def load_table(cells: list[tuple[float, CellSummary]], units: Units) -> Table:
     table.add_column("server", overflow="fold")
     for name in ("first word\n(TTFT) p50", "p95", "whole\nreply p50", "p95"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.caption = too_small([spread for _, cell in cells for spread in (cell.ttft, cell.reply)])
     for load, cell in cells:
         study = reference.LOADS[int(load), cell.policy]
-        pairs = (
-            (cell.ttft.p50, study.ttft_p50),
-            (cell.ttft.p95, study.ttft_p95),
-            (cell.reply.p50, study.reply_p50),
-            (cell.reply.p95, study.reply_p95),
+        table.add_row(
+            f"{load:g}",
+            server(cell),
+            units.rank_beside(cell.ttft, "p50", study.ttft_p50),
+            units.rank_beside(cell.ttft, "p95", study.ttft_p95),
+            units.rank_beside(cell.reply, "p50", study.reply_p50),
+            units.rank_beside(cell.reply, "p95", study.reply_p95),
         )
-        table.add_row(f"{load:g}", server(cell), *(units.beside(ours, theirs) for ours, theirs in pairs))
     return table
 
 

@@ -27,6 +27,7 @@ class SweepSettings:
     weights: tuple[str, ...]
     batches: tuple[int, ...]
     max_tokens: int
+    objectives: tuple[str, ...] = ()
 
     def servers(self) -> list[Server]:
         """What serves, one after another. Every prompt of a batch is read in the same steps: or 64 would enter in

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from experiments import sweep as plan
-from experiments.launch import carry_out, run_options
+from experiments.launch import carry_out, console_for, json_option, objective_option, run_options
 from experiments.lists import whole_numbers, words
+from experiments.objectives import check_objectives
 from experiments.plan import START_UP_S, minutes
 from experiments.sweep import SweepSettings
 from worker import models
@@ -37,17 +37,19 @@ MOST_AT_ONCE = 4_096
 )
 @click.option("--quick", is_flag=True, help="Fewer batches, shorter replies.")
 @click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@objective_option
+@json_option
 @run_options
 def sweep(
-    server: Server, kinds: str | None, batches: str | None, max_tokens: int | None, quick: bool, study: bool, out: Path,
-    dry_run: bool,
+    server: Server, kinds: str | None, batches: str | None, max_tokens: int | None, quick: bool, study: bool,
+    objective: tuple[str, ...], out: Path, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Sweeps batch sizes; for request rates see `rush --rates`.
 
     N replies are started together, for growing N: what they write a second in total and each, and what that gains
     over one. Keeps a cost profile of this machine in the run's folder, for `--engine paced --profile`.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console_for(as_json)
     try:
         default = plan.QUICK_BATCHES if quick else plan.BATCHES
         settings = SweepSettings(
@@ -55,8 +57,10 @@ def sweep(
             weights=swept_weights(server, kinds),
             batches=whole_numbers("--batches", batches, 1, MOST_AT_ONCE) if batches else default,
             max_tokens=max_tokens or (plan.QUICK_TOKENS if quick else plan.TOKENS),
+            objectives=objective,
         )
         server.check()
+        check_objectives(objective)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     for line in plan_lines(settings):

@@ -1,6 +1,6 @@
 """The tables a person reads after a rush: what happened at each rate, in the study's shape."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -10,10 +10,10 @@ from rich.text import Text
 from experiments.analysis import CellSummary
 from experiments.load_state import NOT_DETERMINED, OVERLOADED, STABLE
 from experiments.run_folder import Summary
-from experiments.seeds import over_seeds, seeds_of
+from experiments.seeds import alike, load_states, over_seeds, seeds_of
 from experiments.statistics import PERCENTILES, Spread, smallest_for_interval
 from experiments.verdict import VALID
-from router.policies import POLICIES
+from router.policies import POLICIES, Setting
 
 MISSING, GREY = "n/a", "dim"
 LOADS = {
@@ -21,7 +21,16 @@ LOADS = {
     STABLE: "is stable: its queue did not grow.",
     NOT_DETERMINED: "may be stable or overloaded: the run was too short to tell.",
 }
-SERVERS = {"one": "one at a time", "static": "static", "continuous": "continuous"}
+SERVERS = {
+    "one": "one at a time",
+    "static": "static",
+    "continuous": "continuous",
+    "shortest": "shortest first",
+    "priority": "by class",
+    "deadline": "by deadline",
+    "fair": "fair shares",
+    "budget": "reading budget",
+}
 
 
 def seconds_text(value: float | None) -> str:
@@ -52,10 +61,19 @@ def shade(spread: Spread, name: str) -> str:
 
 def server(cell: CellSummary) -> str:
     """A policy in the study's words, with the settings that are not the default."""
+    return " ".join([SERVERS.get(cell.policy, cell.policy), *changed_settings(cell)])
+
+
+def changed_settings(cell: CellSummary) -> list[str]:
+    """The settings of a cell's policy that are not the default; of a user's own all, since only its file knows."""
     kind = POLICIES.get(cell.policy)
     default = {} if kind is None else {key: getattr(kind(), key) for key in cell.params}
-    changed = [f"{key}={value:g}" for key, value in cell.params.items() if value != default.get(key)]
-    return " ".join([SERVERS.get(cell.policy, cell.policy), *changed])
+    return setting_words({key: value for key, value in cell.params.items() if value != default.get(key)})
+
+
+def setting_words(settings: Mapping[str, Setting]) -> list[str]:
+    """As people write them: `seats=4`."""
+    return [f"{key}={value if isinstance(value, str) else format(value, 'g')}" for key, value in settings.items()]
 
 
 def offered(cell: CellSummary) -> str:
@@ -67,7 +85,7 @@ def print_tables(console: Console, summary: Summary) -> None:
     rows, seeds = over_seeds(summary.cells), seeds_of(summary.cells)
     console.print(typical_table(rows, seeds))
     console.print(load_table(rows, seeds))
-    for line in [*remarks(summary), *load_lines(rows)]:
+    for line in [*remarks(summary), *load_lines(summary.cells)]:
         console.print(line)
 
 
@@ -161,12 +179,16 @@ def remarks(summary: Summary) -> list[str]:
 
 
 def load_lines(cells: Sequence[CellSummary]) -> list[str]:
-    """Whether the servers kept up at the highest rate."""
-    return [
-        f"{server(cell)} at {offered(cell)} {LOADS[cell.load_state]}"
-        for cell in highest(cells)
-        if cell.rate is not None and cell.load_state is not None
-    ]
+    """Whether the servers kept up at the highest rate; where seeds differ, at how many of them."""
+    groups = [group for group in alike(highest(cells)) if group[0].rate is not None and load_states(group)]
+    return [f"{server(group[0])} at {offered(group[0])} {_load(load_states(group))}" for group in groups]
+
+
+def _load(states: Mapping[str, int]) -> str:
+    if len(states) == 1:
+        return LOADS[next(iter(states))]
+    counts = ", ".join(f"{state} at {count}" for state, count in states.items())
+    return f"depends on the arrivals: of {sum(states.values())} seeds, {counts}."
 
 
 def verdict_lines(cells: Sequence[CellSummary]) -> list[str]:

@@ -40,8 +40,12 @@ class Thresholds:
     swap_suspect: int = 1_000_000
     # Share of a paced engine's steps outside what its cost profile was measured at.
     clamped_suspect: float = 0.01
-    # Bytes by which a client, or a worker without a model, may grow; with the collector off, garbage would show.
+    # Relative difference between what a paced engine's steps took and what its cost profile says.
+    paced_suspect: float = 0.05
+    # Bytes by which a client, the router, or a worker without a model may grow; with the collector off, garbage would
+    # show. The router also holds the prompts of those who wait: so many bytes a token.
     growth_suspect: int = 100_000_000
+    growth_token: int = 40
     # --- load ---
     # Fewer requests have no trend.
     load_fewest: int = 20

@@ -50,10 +50,12 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """What the records of a cell do not hold: why it was cut short, if the run knows; whether the machine ran on
-    battery; how far a cell repeated at the end of the run was from the first (see `Summary.drift`)."""
+    battery when the run began, and when it ended; how far a cell repeated at the end of the run was from the first
+    (see `Summary.drift`)."""
 
     cut_short: str | None = None
     on_battery: bool | None = None
+    on_battery_at_end: bool | None = None
     drift: Mapping[str, Any] | None = None
 
 
@@ -94,7 +96,7 @@ def circumstances(manifest: Mapping[str, Any], name: str, drift: Mapping[str, An
     """What a run's manifest knows of a cell."""
     lost = (manifest.get("lost") or {}).get(name)
     battery = (manifest.get("machine") or {}).get("on_battery")
-    return Circumstances(lost or manifest.get("reason"), battery, drift)
+    return Circumstances(lost or manifest.get("reason"), battery, manifest.get("on_battery_at_end"), drift)
 
 
 # --- the whole cell, and all its requests ---
@@ -340,27 +342,50 @@ def _swap(case: Case) -> Check:
 
 
 def _battery(case: Case) -> Check:
-    on_battery = case.around.on_battery
-    return _check("on battery", None if on_battery is None else int(on_battery), YES, "it ran on battery", 0)
+    """At either end of the run: somebody may have pulled the plug, or put it in."""
+    begin, end = case.around.on_battery, case.around.on_battery_at_end
+    known = [each for each in (begin, end) if each is not None]
+    words: dict[tuple[bool | None, bool | None], str] = {
+        (False, True): "it ran on battery at the end: the power was unplugged during the run",
+        (True, False): "it ran on battery at first: the power was plugged in during the run",
+    }
+    value = int(any(known)) if known else None
+    return _check("on battery", value, YES, words.get((begin, end), "it ran on battery"), 0)
 
 
 # --- the processes ---
 
 
 def _growth(case: Case) -> Check:
-    """Of processes whose size says something: a model's caches are meant to grow."""
-    modelled = case.cell.worker is not None and case.cell.worker.facts.get("engine") != "paced"
-    grown = [
-        (after.resident_bytes - before.resident_bytes, after.role)
-        for before, after in _before_and_after(case.cell.clocks)
-        if after.resident_bytes is not None and before.resident_bytes is not None
-        if not (modelled and after.role == "worker")
-    ]
-    if not grown:
+    """Resident size at the end against that before the start, of the process that comes nearest to its limit."""
+    sizes = _sizes(case.cell)
+    if not sizes:
         return _unknown("memory growth", "bytes")
-    most, role = max((0, ""), *grown)
-    words = f"{role} grew by {_mb(most)} during the cell"
-    return _check("memory growth", most, "bytes", words, case.limits.growth_suspect)
+    limits = dict.fromkeys(sizes, case.limits.growth_suspect)
+    limits["router"] = case.limits.growth_suspect + case.limits.growth_token * _tokens_waiting(case.cell)
+    grown = {role: max(0, after - before) for role, (before, after) in sizes.items()}
+    role = max(grown, key=lambda role: grown[role] - limits[role])
+    words = f"{role} grew by {_mb(grown[role])} during the cell"
+    return _check("memory growth", grown[role], "bytes", words, limits[role])
+
+
+def _sizes(cell: CellRecords) -> dict[str, tuple[int, int]]:
+    """Resident bytes before and after, of processes whose size says something: a model's caches are meant to grow."""
+    both = _before_and_after(cell.clocks)
+    pairs = {before.role: (before.resident_bytes, after.resident_bytes) for before, after in both}
+    if cell.router is not None and cell.queue is not None:
+        pairs["router"] = (cell.router.resident_bytes, cell.queue.resident_bytes)
+    if cell.worker is not None and cell.worker.facts.get("engine") != "paced":
+        pairs.pop("worker", None)
+    return {
+        role: (before, after) for role, (before, after) in pairs.items() if before is not None and after is not None
+    }
+
+
+def _tokens_waiting(cell: CellRecords) -> int:
+    """Prompt tokens of the longest queue, at most."""
+    longest = cell.queue.longest if cell.queue is not None else 0
+    return longest * max([r.prompt_tokens or 0 for r in cell.requests], default=0)
 
 
 def _bad_messages(case: Case) -> Check:
@@ -387,9 +412,21 @@ def _clamped(case: Case) -> Check:
     return _check("clamped steps", clamped / worker.steps, "share", words, case.limits.clamped_suspect)
 
 
+def _paced(case: Case) -> Check:
+    """Of a profile that costs nothing there is no time to keep."""
+    facts = case.cell.worker.facts if case.cell.worker is not None else {}
+    profile_s, took_s = facts.get("profile_s"), facts.get("took_s")
+    if not profile_s or took_s is None:
+        return _unknown("paced steps", "share")
+    longer = max(0.0, took_s / profile_s - 1)
+    words = f"the paced engine's steps took {_percent(longer)} longer than its profile says"
+    return _check("paced steps", longer, "share", words, case.limits.paced_suspect)
+
+
 CHECKS: tuple[Callable[[Case], Check], ...] = (
     _whole, _unsent, _lost, _unfinished, _conservation, _late, _worst_lag, _order, _clock_bound, _clock_offset,
     _clock_moved, _little, _drift, _slowdown, _swap, _battery, _growth, _bad_messages, _blas, _clamped,
+    _paced,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.clock import MS, nanoseconds, now, sleep_until
+from protocol.clock import MS, nanoseconds, now, seconds, sleep_until
 from protocol.messages import ChatTurn, Row, Submit
 from worker.engine import StepOutcome
 from worker.profile import CostProfile
@@ -124,16 +124,19 @@ class PacedEngine:
         """Sizes as in `PacedMachine`; seats are known once `warm_up` says so."""
         self._profile, self._prefill_batch, self._prefill_step = profile, prefill_batch, prefill_step
         self._seats = prefill_batch
-        self._ended = 0
         self._machine = self._fresh_machine()
+        self._due = self._ended = self._planned = self._took = 0
 
     @property
     def facts(self) -> dict[str, Any]:
+        """`profile_s` is what all steps should have taken by the profile, `took_s` what they took."""
         return {
             "engine": "paced",
             "model": self._profile.name,
             "device": "none",
             "clamped_steps": self._machine.clamped,
+            "profile_s": seconds(self._planned),
+            "took_s": seconds(self._took),
         }
 
     @property
@@ -154,18 +157,28 @@ class PacedEngine:
 
     def remove(self, ids: Iterable[int]) -> None:
         self._machine.remove(ids)
+        self._rest_if_empty()
 
     def step(self) -> StepOutcome:
         """One step of the machine. Costs are from one step's end to the next one's, so a busy engine keeps to that
         timeline, and what the worker does between two steps is part of it; a worker that is late restarts it."""
         at = now()
-        begin = self._ended if at - self._ended < LATE else at
+        begin = self._due if at - self._due < LATE else at
         duration, outcome = self._machine.step()
-        self._ended = begin + nanoseconds(duration)
-        sleep_until(self._ended)
-        if not self._machine.in_flight:
-            self._ended = 0
+        planned = nanoseconds(duration)
+        self._due = begin + planned
+        sleep_until(self._due)
+        ended = now()
+        self._planned += planned
+        self._took += ended - (self._ended or at)
+        self._ended = ended
+        self._rest_if_empty()
         return outcome
+
+    def _rest_if_empty(self) -> None:
+        """The next request begins a timeline of its own, and what passes until then is no step's."""
+        if not self._machine.in_flight:
+            self._due = self._ended = 0
 
     def warm_up(self, seats: int, prompt_lengths: Sequence[int]) -> None:
         """Nothing to warm; the batch generator too lets in at least as many as it reads together."""
@@ -173,8 +186,8 @@ class PacedEngine:
         self.reset()
 
     def reset(self) -> None:
-        self._ended = 0
         self._machine = self._fresh_machine()
+        self._due = self._ended = self._planned = self._took = 0
 
     def _fresh_machine(self) -> PacedMachine:
         return PacedMachine(self._profile, self._seats, self._prefill_batch, self._prefill_step)

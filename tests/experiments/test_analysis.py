@@ -276,6 +276,28 @@ def test_done_counts_from_the_earliest_zero_of_all_clients() -> None:
     assert cell.done_s == 3.0
 
 
+HOUR = 3_600 * SECOND
+
+
+@pytest.mark.parametrize("shift", [-HOUR, HOUR])
+def test_clients_of_two_hosts_are_brought_on_one_clock(shift: int) -> None:
+    """Whatever the second client's clock reads, 3 + 5 tokens took from 2 s to 6 s, and all was done at 6 s."""
+    first, second = replied(0, 2.0, 3.0, 5.0, 3), replied(1, 4.0, 4.5, 6.0, 5)
+    plans = [replace(client(2, index, of=2), intended=(r.intended,)) for index, r in enumerate((first, second))]
+    plain = figures(*plans, first, second)
+    assert (plain.done_s, plain.tokens_per_s) == (6.0, 8 / 4)
+    there = replace(
+        second,
+        **{name: getattr(second, name) + shift for name in ("intended", "sent", "first_received", "last_received")},
+    )
+    plans[1] = replace(plans[1], zero=ZERO + shift, intended=(there.intended,))
+    home = replace(router(), host="here")
+    clocks = [ClockRecord(CELL, "client-1", when, -shift, 1, 0, None, "there") for when in ("before", "after")]
+    assert figures(home, *plans, first, there, *clocks).done_s == 6.0
+    assert figures(home, *plans, first, there, *clocks).tokens_per_s == 8 / 4
+    assert figures(home, *plans, first, there, *clocks).reply == plain.reply
+
+
 def test_departures_count_who_left_together() -> None:
     requests = [RequestRecord(CELL, id, departure=departure) for id, departure in enumerate((2, 0, None, 2, 1, 2))]
     assert departures(requests) == [1, 1, 3]

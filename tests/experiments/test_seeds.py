@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import orjson
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from clients.arrivals import poisson
+from experiments.analyse_cli import analyse_command
 from experiments.analysis import CellSummary, by_cell, summarise
 from experiments.comparison import Comparison, comparisons
 from experiments.objectives import Goodput, parse_objective
@@ -21,10 +23,12 @@ from experiments.prefix_cli import prefix
 from experiments.run_folder import MANIFEST, SUMMARY, RunFolderError, analyse, objectives_of, write_json
 from experiments.rush import plan_lines
 from experiments.rush_cli import check, parse_seeds, rush
-from experiments.seeds import over_seeds, seeds_of
+from experiments.seeds import over_seeds, pooled, seeds_of
 from experiments.sentences import comparison_lines, objective_lines
 from experiments.show import show
 from experiments.statistics import Spread, median
+from experiments.sweep_cli import sweep
+from experiments.tables import LOADS, load_lines
 from protocol.records import RecordWriter, RouterRecord
 from tests.experiments.commands import headway, run_folder, summary
 from tests.experiments.test_plan import SETTINGS
@@ -119,8 +123,9 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path: Path, arguments
     assert not (tmp_path / "runs").exists()
 
 
-def test_prefix_takes_objectives_too(tmp_path: Path) -> None:
-    done = CliRunner().invoke(prefix, ["--rate", "4", "--objective", "ttft.p96<1s", "--out", str(tmp_path)])
+@pytest.mark.parametrize("experiment", [prefix, sweep])
+def test_other_loads_take_objectives_too(tmp_path: Path, experiment: click.Command) -> None:
+    done = CliRunner().invoke(experiment, ["--objective", "ttft.p96<1s", "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert "unknown percentile 'p96'" in done.output
 
@@ -175,6 +180,35 @@ def test_objectives_of_a_row_count_every_request() -> None:
     assert whole.goodput is not None
     assert (whole.goodput.requests, whole.goodput.offered, whole.goodput.share) == (90, 90, 1.0)
     assert objective_lines([whole])[0].endswith("ttft.p95<30s met (0 of 90 missed it).")
+
+
+def test_seeds_that_differ_are_counted_in_words() -> None:
+    """Three seeds: the servers kept up at two of them."""
+    states = ("stable", "overloaded", "stable")
+    made = [measured("one", seed, 1.0, load_state=state) for seed, state in enumerate(states)]
+    made += [measured("static", seed, 1.0, load_state="stable") for seed in range(3)]
+    assert load_lines(made) == [
+        "one at a time at 4/s depends on the arrivals: of 3 seeds, stable at 2, overloaded at 1.",
+        "static at 4/s is stable: its queue did not grow.",
+    ]
+    assert [row.load_state for row in over_seeds(made)] == [None, "stable"]
+    assert load_lines([made[0], replace(made[1], seed=0)]) == [
+        "one at a time at 4/s is stable: its queue did not grow.",
+        f"one at a time at 4/s {LOADS['overloaded']}",
+    ], "twice the same seed are two cells"
+
+
+def test_what_all_seeds_say_together_is_kept() -> None:
+    rows = [VirtualRush("continuous", poisson(45, 1.0, seed), max_tokens=4) for seed in (1, 2)]
+    for row in rows:
+        row.run()
+    made = [replace(judged(row, "ttft.p95<30s", seed), load_state="stable") for seed, row in enumerate(rows)]
+    (found,) = pooled(made)
+    assert (found.seeds, found.load_states, found.label) == ([0, 1], {"stable": 2}, made[0].label)
+    assert [(each.state, each.n) for each in found.objectives] == [("met", 90)]
+    assert found.goodput is not None
+    assert found.goodput.offered == 90
+    assert pooled(made[:1]) == []
 
 
 def judged(served: VirtualRush, objective: str, seed: int) -> CellSummary:
@@ -328,6 +362,11 @@ def test_a_run_of_several_seeds_is_analysed_to_the_same_bytes(tmp_path: Path) ->
     assert {*found["cells"][0]["objectives"][0]} == {"objective", "state", "misses", "n", "needed"}
     assert {*found["cells"][0]["goodput"]} == {"requests", "offered", "share", "per_s"}
     assert len(found["comparisons"]) == 4
+    assert [(each["label"], each["seeds"]) for each in found["pooled"]] == [
+        ("static at 4/s", [*FIVE]),
+        ("continuous at 4/s", [*FIVE]),
+    ]
+    assert [each["objectives"][0]["n"] for each in found["pooled"]] == [100, 100]
     first = found["comparisons"][0]
     assert (first["metric"], first["seeds"], first["method"]) == ("ttft.p50", [*FIVE], "paired Student t")
     assert first["interval"][0] < first["mean"] < first["interval"][1] < 0
@@ -349,6 +388,21 @@ def test_the_tables_of_several_seeds_have_one_row_a_policy_and_rate(tmp_path: Pa
     assert text.count("goodput") == 2
     beside = text[text.index("Beside the study's figures") :]
     assert (beside.count("static"), beside.count("continuous")) == (2, 2), "one row in each of its tables"
+
+
+def test_a_run_can_be_asked_what_it_was_not_promised(tmp_path: Path) -> None:
+    """Also one that was made by hand, and has no manifest to promise anything."""
+    served_run(tmp_path, ["ttft.p95<1s"])
+    for manifest in ("with", "without"):
+        asked = CliRunner().invoke(analyse_command, [str(tmp_path), "--objective", "reply.p50<9s"])
+        assert asked.exit_code == 0, asked.output
+        assert "reply.p50<9s" in asked.output
+        (kept,) = {each["objective"] for cell in summary(tmp_path)["cells"] for each in cell["objectives"]}
+        assert kept == "reply.p50<9s", manifest
+        (tmp_path / MANIFEST).unlink(missing_ok=True)
+    wrong = CliRunner().invoke(analyse_command, [str(tmp_path), "--objective", "reply<9s"])
+    assert wrong.exit_code == 2
+    assert "METRIC.PERCENTILE<LIMIT" in wrong.output
 
 
 def test_objectives_that_a_manifest_cannot_mean_are_said_in_one_line() -> None:

@@ -14,6 +14,7 @@ from experiments.run_folder import Summary
 from experiments.show import show
 from experiments.statistics import Spread
 from experiments.study_tables import SECONDS, Units, one_reply_s
+from experiments.study_tables import load_table as study_loads
 from experiments.study_tables import typical_table as study_table
 from experiments.tables import (
     GREY,
@@ -173,6 +174,18 @@ def test_beside_the_study_in_seconds(study: Summary) -> None:
     found = rows(study_table(highest(study.cells), SECONDS))
     assert found[0] == ["one at a time", "14.0 / 13.8", "27.9 / 27.6", "0.80 / 0.81", "14.8 / 14.6", "37.4 / 37.1"]
     assert [row[0] for row in found] == ["one at a time", "static", "continuous"]
+
+
+def test_the_studys_tables_are_grey_where_ours_are(study: Summary) -> None:
+    """Forty requests again: enough for a median, not for a p95; the study's own figure has no n to show."""
+    offered = [(4.0, cell) for cell in study.cells if cell.rate == 4.0]
+    by_load = study_loads(offered, SECONDS)
+    assert [str(next(iter(column.cells)).style) for column in by_load.columns[2:6]] == ["", GREY, "", GREY]
+    assert "p95 needs 72" in shown(by_load)
+    few = [replace(cell, ttft=replace(cell.ttft, n=5)) for _, cell in offered]
+    typical = study_table(few, SECONDS)
+    assert str(next(iter(typical.columns[1].cells)).style) == GREY
+    assert "grey" not in shown(study_table([cell for _, cell in offered], SECONDS))
 
 
 def test_beside_the_study_in_replies_of_each_machine(study: Summary) -> None:

@@ -40,7 +40,7 @@ from protocol.records import (
 from tests.virtual import VirtualRush
 
 CELL = "c01"
-FACTS = {"engine": "paced", "clamped_steps": 0}
+FACTS = {"engine": "paced", "clamped_steps": 0, "profile_s": 10.0, "took_s": 10.1}
 REQUESTS = 40
 KNOWN = Circumstances(on_battery=False)
 
@@ -76,8 +76,8 @@ def sound() -> CellRecords:
     """A cell of two clients with nothing to say against."""
     roles = ("client-0", "client-1", "worker")
     return CellRecords(
-        router=RouterRecord(CELL, "one", {}, 4096, None, 2, "run", {"label": "one at 1/s"}),
-        queue=QueueRecord(CELL, REQUESTS * SECOND // 2, 1, 0, None),
+        router=RouterRecord(CELL, "one", {}, 4096, None, 2, "run", {"label": "one at 1/s"}, resident_bytes=0),
+        queue=QueueRecord(CELL, REQUESTS * SECOND // 2, 1, 0, None, 0),
         clients=[client(0), client(1)],
         worker=CellRecord(CELL, 10, None, 0, 0, FACTS),
         clocks=[clock(role, when) for role in roles for when in ("before", "after")],
@@ -201,6 +201,16 @@ FAULTS: dict[str, tuple[Callable[[], CellRecords], str, str]] = {
         SUSPECT,
         "client-0 grew by 250 MB during the cell",
     ),
+    "the router's growth": (
+        lambda: without(queue=QueueRecord(CELL, REQUESTS * SECOND // 2, 1, 0, None, 120_000_000)),
+        SUSPECT,
+        "router grew by 120 MB during the cell",
+    ),
+    "the paced engine is late": (
+        lambda: without(worker=CellRecord(CELL, 10, None, 0, 0, {**FACTS, "took_s": 10.6})),
+        SUSPECT,
+        "the paced engine's steps took 6 % longer than its profile says",
+    ),
     "bad at the worker": (
         lambda: with_clock("worker", "after", bad_messages=2),
         SUSPECT,
@@ -258,6 +268,39 @@ def test_requests_that_are_all_due_at_once_are_not_called_late() -> None:
     cell = late(*[2 * MS] * 11)
     cell.clients = [replace(client, plan={"arrivals": "at-once"}) for client in cell.clients]
     assert verdict_of(cell).verdict == VALID
+
+
+def test_a_router_may_hold_the_prompts_of_a_long_queue() -> None:
+    """A thousand who wait with 4,000 tokens each: 160 MB, beside the 100 MB that any process may grow by."""
+    cell = with_request(0, prompt_tokens=4_000)
+    cell.queue = QueueRecord(CELL, REQUESTS * SECOND // 2, 1_000, 0, None, 250_000_000)
+    assert verdict_of(cell).verdict == VALID
+    cell.queue = replace(cell.queue, resident_bytes=270_000_000)
+    assert verdict_of(cell).reasons == ["router grew by 270 MB during the cell"]
+
+
+def test_a_models_worker_is_meant_to_grow() -> None:
+    cell = with_clock("worker", "after", resident_bytes=2_000_000_000)
+    assert verdict_of(cell).reasons == ["worker grew by 2000 MB during the cell"]
+    cell.worker = CellRecord(CELL, 10, None, 0, 0, {"engine": "mlx"})
+    assert verdict_of(cell).verdict == VALID
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "reasons"),
+    [
+        (False, False, []),
+        (None, None, []),
+        (False, None, []),
+        (True, True, ["it ran on battery"]),
+        (True, None, ["it ran on battery"]),
+        (False, True, ["it ran on battery at the end: the power was unplugged during the run"]),
+        (True, False, ["it ran on battery at first: the power was plugged in during the run"]),
+    ],
+)
+def test_the_power_at_either_end(begin: bool | None, end: bool | None, reasons: list[str]) -> None:
+    known = circumstances({"machine": {"on_battery": begin}, "on_battery_at_end": end}, CELL, None)
+    assert verdict_of(sound(), known).reasons == reasons
 
 
 def test_what_the_run_knows_beside_the_records() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.clock import MS, SECOND
 from protocol.messages import ChatTurn, Row, Submit
 from worker.engine import StepOutcome
 from worker.paced import CONTEXT, PacedEngine, PacedMachine
@@ -247,3 +248,53 @@ def test_words_are_tokens() -> None:
     assert len(first) == 4
     assert first[0] == first[2] != first[1]
     assert second == []
+
+
+# --- the time it keeps ---
+
+
+@pytest.mark.parametrize("oversleep", [0.0, 0.06])
+def test_what_steps_took_stands_beside_what_the_profile_says(monkeypatch: pytest.MonkeyPatch, oversleep: float) -> None:
+    """On a machine that sleeps 6 % too long, a step of 0.1 s takes 0.106 s: later than the engine can make up for."""
+    at = 0
+
+    def slept(due: int) -> None:
+        nonlocal at
+        at += round(max(0, due - at) * (1 + oversleep))
+
+    monkeypatch.setattr("worker.paced.now", lambda: at)
+    monkeypatch.setattr("worker.paced.sleep_until", slept)
+    paced = PacedEngine(CostProfile("even", "", (DecodePoint(1, 0, 0.1),), ReadCost(0, 0, 0)), 8, 2048)
+    for id in range(3):
+        at += SECOND  # idle: nobody's step
+        paced.insert([ask(id, 1, limit=10)])
+        while paced.in_flight:
+            paced.step()
+    assert paced.facts["profile_s"] == pytest.approx(3.0)
+    assert paced.facts["took_s"] == pytest.approx(3.0 * (1 + oversleep))
+    paced.insert([ask(9, 1, limit=10)])
+    paced.remove([9])
+    at += SECOND
+    paced.insert([ask(9, 1, limit=1)])
+    while paced.in_flight:
+        paced.step()
+    assert paced.facts["took_s"] == pytest.approx(3.1 * (1 + oversleep)), "one that was removed leaves no step open"
+    paced.reset()
+    assert (paced.facts["profile_s"], paced.facts["took_s"]) == (0, 0)
+
+
+def test_a_late_wake_up_within_a_busy_stretch_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step ends 2 ms late, but the next one counts from when it should have ended: ten take 2 ms too long."""
+    at = SECOND
+
+    def slept(due: int) -> None:
+        nonlocal at
+        at = max(at, due + 2 * MS)
+
+    monkeypatch.setattr("worker.paced.now", lambda: at)
+    monkeypatch.setattr("worker.paced.sleep_until", slept)
+    paced = PacedEngine(CostProfile("even", "", (DecodePoint(1, 0, 0.02),), ReadCost(0, 0, 0)), 8, 2048)
+    paced.insert([ask(0, 1, limit=10)])
+    while paced.in_flight:
+        paced.step()
+    assert (paced.facts["profile_s"], paced.facts["took_s"]) == (0.2, 0.202)
