@@ -25,8 +25,9 @@ from protocol.process import StopRequest, host, resident_bytes
 from protocol.records import QueueRecord, RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
 from router.assembly import HUNG_STEP_S, Assembly, ClientPeer, WorkerPeer
-from router.core import Action, Core, ToClient, ToWorker, Write
+from router.core import Action, Core, PolicyFailed, ToClient, ToWorker, Write
 from router.policies import Policy, params
+from router.policy_files import sha256
 
 BEAT = SECOND // 2
 REPORT = SECOND // 4
@@ -77,6 +78,7 @@ class RouterLoop:
         self.tokenizing: dict[int, tuple[bytes, m.Tokenize]] = {}
         self.batches = 0
         self.bad: Counter[bytes] = Counter()
+        self.unreachable: dict[bytes, str] = {}
         self.worker_lost: str | None = None
         self.left_early: str | None = None
         self.outbox: deque[Action] = deque()
@@ -88,6 +90,15 @@ class RouterLoop:
     def serve(self) -> int:
         """Serve the cell; the exit status: 0 when every client came and left and the worker lived, else 1."""
         self._open()
+        try:
+            self._turn_until_done()
+        except PolicyFailed as failed:
+            self.failure, self.acting = str(failed), False
+            self._act(failed.actions)
+        return self._close()
+
+    def _turn_until_done(self) -> None:
+        """Raises PolicyFailed."""
         ready = poller(self.front, self.back)
         quiet_collector()
         while not (self.stop.requested or self.failure or self.peers.finished):
@@ -96,18 +107,20 @@ class RouterLoop:
                 self._drain(self.back, self._from_worker)
             if self.front.socket in spoken:
                 self._drain(self.front, self._from_client)
+            self._lose_unreachable()
             at = now()
             if self.core.wake_at is not None and at >= self.core.wake_at:
                 self._act(self.core.woken(at))
             self._keep_time(at)
-        return self._close()
 
     def _open(self) -> None:
         s = self.settings
         policy = (s.policy.name, params(s.policy))
         self.records.write(
             RouterRecord(
-                s.cell, *policy, s.queue, s.timeout, s.clients, s.run, s.labels, host(), resident_bytes=resident_bytes()
+                *(s.cell, *policy, s.queue, s.timeout, s.clients, s.run, s.labels, host()),
+                resident_bytes=resident_bytes(),
+                policy_sha256=sha256(type(s.policy)),
             )
         )
         self._say("bound", front=s.front, back=s.back)
@@ -358,6 +371,14 @@ class RouterLoop:
         self._say("client_lost", index=client.hello.index, detail=detail)
         self._act(self.core.client_lost(now(), client.identity, f"client {client.hello.index} {detail}"))
 
+    def _lose_unreachable(self) -> None:
+        """Clients that could not be sent to, but for those whose goodbye has come and only waited to be read."""
+        while self.unreachable:
+            self._drain(self.front, self._from_client)
+            identity, detail = self.unreachable.popitem()
+            if (client := self.peers.clients.get(identity)) is not None:
+                self._lose_client(client, detail)
+
     def _lose_worker(self, detail: str, at: int) -> None:
         self.peers.worker, self.worker_lost = None, detail
         self._say("worker_lost", detail=detail)
@@ -389,7 +410,7 @@ class RouterLoop:
             client = self.peers.clients.get(peer)
             worker = self.peers.worker
             if box is self.front and client is not None:
-                self._lose_client(client, str(error))
+                self.unreachable[peer] = str(error)
             elif box is self.back and worker is not None and worker.identity == peer:
                 self._lose_worker(f"the worker {error}", now())
 

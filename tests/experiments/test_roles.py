@@ -123,6 +123,29 @@ def test_a_router_outlives_a_killed_client_and_ends_with_the_others(tmp_path: Pa
     assert sum(record.end == "completed" for record in requests(tmp_path / "records")) >= 8
 
 
+def test_requests_still_running_when_time_is_up_are_unfinished(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """A client that is stopped leaves behind what had no end yet: counted, and infinitely slow to an objective."""
+    front, back = ends
+    lines = tmp_path / "router.jsonl"
+    crowd = ("clients", "--router", front, "--arrivals", "at-once", "--requests", "8", "--max-tokens", "32")
+    with (
+        started("router", "--front", front, "--back", back, "--policy", "one", cwd=tmp_path, out=lines) as router,
+        started("worker", *PACED, "--router", back, cwd=tmp_path),
+        started(*crowd, cwd=tmp_path) as client,
+    ):
+        until(lambda: any(line["completed"] >= 2 for line in said(lines, "progress")), "two replies")
+        client.terminate()
+        assert client.wait(5) == 1
+        assert router.wait(5) == 0  # it said goodbye, so it is not lost, whatever was underway to it
+    assert headway("analyse", "records", "--objective", "reply.p50<60s", cwd=tmp_path).returncode == 0
+    (cell,) = summary(tmp_path / "records")["cells"]
+    assert cell["unfinished"] >= 1
+    assert cell["completed"] + cell["unfinished"] == cell["sent"] == 8
+    assert (cell["objectives"][0]["misses"], cell["objectives"][0]["n"]) == (cell["unfinished"], 8)
+    assert cell["verdict"] == "INVALID"
+    assert any(reason.endswith("unfinished when the cell ended") for reason in cell["reasons"])
+
+
 def test_a_router_that_leaves_does_not_welcome_its_worker_again(tmp_path: Path, ends: tuple[str, str]) -> None:
     """The worker says goodbye and looks for the next router at the same endpoint, all in one breath."""
     front, back = ends
