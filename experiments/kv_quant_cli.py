@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from clients.cli import load_prompts
 from experiments import kv_quant as plan
 from experiments.cell import SEED
 from experiments.kv_quant import KVQuantSettings
-from experiments.launch import carry_out, run_options
+from experiments.launch import carry_out, console_for, json_option, run_options
 from experiments.lists import whole_numbers, words
 from worker.options import Server, server_options
 
@@ -36,17 +35,18 @@ MOST_TOKENS = 1_000_000
     help=f"{plan.STUDY_QUESTIONS} questions in piles of {' and '.join(f'{n:,}' for n in plan.STUDY_CONTEXTS)} tokens.",
 )
 @click.option("--reference", "study", is_flag=True, help="Show the study's findings too.")
+@json_option
 @run_options
 def kv_quant(
     server: Server, bits: str, contexts: str | None, questions: int | None, quick: bool, study_sizes: bool, study: bool,
-    out: Path, dry_run: bool,
+    out: Path, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Find a name in a long pile of emails, with a KV cache of fewer bits.
 
     Shows what was found, how much smaller the cache is, and how long reading took. It runs one at a time, because a
     quantized cache cannot be batched.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console_for(as_json)
     sizes, count = plan.CONTEXTS, plan.QUESTIONS
     if study_sizes:
         sizes, count = plan.STUDY_CONTEXTS, plan.STUDY_QUESTIONS

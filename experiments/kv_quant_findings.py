@@ -66,7 +66,7 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            str(_real_bits(row)),
+            str(real_bits(row)),
             MISSING if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,.0f}",
             MISSING if row["found"] is None else f"{row['found']} / {row['asked']}",
             _size(row["kv_bytes"]),
@@ -82,14 +82,14 @@ def show(console: Console, found: Mapping[str, Any]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _real_bits(row: Mapping[str, Any]) -> int:
+def real_bits(row: Mapping[str, Any]) -> int:
     """Of a cache that is left as the model computes, what that is."""
     return 32 if row["kv_bits"] == UNQUANTIZED and str(row["dtype"]).startswith("float32") else row["kv_bits"]
 
 
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
     lines = ["One at a time, because a quantized cache cannot be batched."]
-    wide = {_real_bits(row) for row in rows} & {32}
+    wide = {real_bits(row) for row in rows} & {32}
     ratios = {row["kv_bits"]: 1 - row["saved"] for row in rows if row["saved"]}
     if wide:
         against = [f"{bits} bits save {1 - 2 * ratio:.0%}" for bits, ratio in sorted(ratios.items(), reverse=True)]

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from clients.arrivals import ArrivalPlan
 from experiments import prefix as plan
 from experiments.cell import SEED
-from experiments.launch import carry_out, objective_option, run_options
+from experiments.launch import carry_out, console_for, json_option, objective_option, run_options
 from experiments.objectives import check_objectives
 from experiments.prefix import PrefixSettings
 from worker.options import Server, server_options
@@ -29,17 +28,18 @@ from worker.options import Server, server_options
 @click.option("--quick", is_flag=True, help="Fewer emails.")
 @click.option("--reference", "study", is_flag=True, help="Show the study's figures too.")
 @objective_option
+@json_option
 @run_options
 def prefix(
     server: Server, emails: int | None, rate: float | None, timestamp_first: bool, seed: int, quick: bool, study: bool,
-    objective: tuple[str, ...], out: Path, dry_run: bool,
+    objective: tuple[str, ...], out: Path, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Sort emails without and with the cache of what prompts share.
 
     Every prompt begins with the same rules and ten worked examples, and ends with its own email. Shows what reading
     the start once saves, whether the answers stay the same, and how many are right.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console_for(as_json)
     settings = PrefixSettings(
         server, emails or (plan.QUICK_EMAILS if quick else plan.EMAILS), rate, timestamp_first, seed, objective
     )

@@ -52,6 +52,7 @@ def _row(of: Planned, queued: bool) -> dict[str, Any]:
         "prompt_tokens_read": _typical([_read(request) for request in done]),
         "shared_tokens": max([request.reused or 0 for request in done], default=None),
         "ttft_p50_s": first.p50,
+        "ttft_p50_interval_s": first.p50_interval,
         "ttft_p95_s": first.p95,
         "reply_p50_s": whole.p50,
         "reply_p95_s": whole.p95,

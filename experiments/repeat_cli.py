@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
 from experiments import repeat as plan
 from experiments.cell import SEED
-from experiments.launch import carry_out, run_options
+from experiments.launch import carry_out, console_for, json_option, run_options
 from experiments.lists import whole_numbers
 from experiments.repeat import RepeatSettings
 from worker.options import Server, server_options
@@ -24,17 +23,18 @@ from worker.options import Server, server_options
 @click.option("--workload", default="emails", show_default=True, help=f"What is asked: {', '.join(WORKLOADS)}.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
 @click.option("--quick", is_flag=True, help="Fewer and shorter.")
+@json_option
 @run_options
 def repeat(
     server: Server, requests: int | None, times: int | None, batches: str | None, max_tokens: int | None, workload: str,
-    prompts: Path | None, quick: bool, out: Path, dry_run: bool,
+    prompts: Path | None, quick: bool, out: Path, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Ask the same prompts again, alone and in batches: are the answers the same?
 
     Plain decoding always takes the likeliest token. Where answers differ all the same, shows at which token first, and
     how close the two best candidates were there.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console_for(as_json)
     default = plan.QUICK_BATCHES if quick else plan.BATCHES
     try:
         settings = RepeatSettings(

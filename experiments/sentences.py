@@ -52,11 +52,11 @@ def _comparison(of: Comparison) -> str:
         return f"{subject} cannot be compared with {other}'s: no seed has both"
     sign, word = (-1, "sooner") if of.mean < 0 else (1, "later")
     if of.interval is None:
-        amounts, unit = _amounts([sign * value for value in of.differences])
+        amounts, unit = in_one_unit([sign * value for value in of.differences])
         few = "below five seeds the differences alone"
         return f"{subject} are {', '.join(amounts)} {unit} {word} than {other}'s ({few}{_beside(of)})"
     ends = sorted(sign * end for end in of.interval)
-    (mean, low, high), unit = _amounts([abs(of.mean), *ends])
+    (mean, low, high), unit = in_one_unit([abs(of.mean), *ends])
     sure = f"95 % interval {low} to {high}, {len(of.seeds)} seeds{_beside(of)}"
     if of.shown:
         return f"{subject} are {mean} {unit} {word} than {other}'s ({sure})"
@@ -70,7 +70,7 @@ def _beside(of: Comparison) -> str:
     return without + (f"; INVALID measurements among them, at seed {invalid}" if invalid else "")
 
 
-def _amounts(seconds: Sequence[float]) -> tuple[list[str], str]:
+def in_one_unit(seconds: Sequence[float]) -> tuple[list[str], str]:
     """Durations in one unit: milliseconds where all are short."""
     short = max(map(abs, seconds)) < MS_BELOW
     factor = 1000 if short else 1

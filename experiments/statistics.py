@@ -49,6 +49,11 @@ def rank_interval(ranked: Sequence[float], q: float, confidence: float = CONFIDE
     return (ranked[low - 1], ranked[above]) if low >= 1 and above < n else None
 
 
+def overlap(one: Interval | None, other: Interval | None) -> bool | None:
+    """Whether two intervals have a value in common; None where one of them is not known."""
+    return None if one is None or other is None else one[0] <= other[1] and other[0] <= one[1]
+
+
 def smallest_for_interval(q: float, confidence: float = CONFIDENCE) -> int:
     """The fewest values that have a rank interval for the q quantile; of fewer, all may well lie on one side of it."""
     tail = (1 - confidence) / 2
