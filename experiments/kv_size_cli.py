@@ -63,7 +63,7 @@ def kv_size(
         return
     folder, summary = keep_calculation("kv-size", settings, out)
     show(console, summary, settings)
-    console.print(f"Results: {folder} (summary.json, manifest.json)", soft_wrap=True)
+    console.print(f"Results: {folder} (report.html, summary.json, manifest.json)", soft_wrap=True)
 
 
 def found_from(settings: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from experiments.objectives import METRICS
 from experiments.run import Run
 from experiments.run_folder import (
     MANIFEST,
+    SUMMARY,
     RunFolderError,
     Summary,
     analyse,
@@ -27,6 +28,8 @@ from experiments.show import show
 from protocol.process import StopRequest
 from worker import models
 from worker.options import Server
+
+STANDARD_ERROR = 2
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,6 +53,17 @@ def run_options(command: Command) -> Command:
         help="Folder in which the run's own folder is made.",
     )
     return out(click.option("--dry-run", is_flag=True, help="Print the plan and stop.")(command))
+
+
+def json_option(command: Command) -> Command:
+    """`--json`, for scripts; the command speaks through `console_for`."""
+    words = "Print summary.json at the end, and all else on standard error."
+    return click.option("--json", "as_json", is_flag=True, help=words)(command)
+
+
+def console_for(as_json: bool) -> Console:
+    """Where a command says what it does: on standard error, where standard output is a script's."""
+    return Console(highlight=False, markup=False, emoji=False, stderr=as_json)
 
 
 def objective_option(command: Command) -> Command:
@@ -107,21 +121,38 @@ def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path) ->
     except RunFolderError as error:
         raise click.UsageError(str(error)) from None
     write_json(folder / MANIFEST, first_manifest(experiment, settings, "") | {"complete": True, "reason": None})
-    return folder, analyse(folder)
+    summary = analyse(folder)
+    keep_report(folder, Console(highlight=False, markup=False, emoji=False, stderr=True))
+    return folder, summary
+
+
+def keep_report(folder: Path, console: Console) -> None:
+    """Write a run's page. Whatever goes wrong there is said in one line: nothing of the run is lost by it."""
+    from experiments.report.write import read_run, write_report
+
+    try:
+        write_report(folder, read_run(folder))
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        console.print(f"No report was written ({why}). To try again: headway report {folder}", soft_wrap=True)
 
 
 def fetch(server: Server) -> None:
     """The model, if it is not here. In a process of its own: that takes the libraries that only a worker loads."""
     if server.engine == "mlx" and not models.cached(server.model):
-        fetched = subprocess.run([sys.executable, "-m", "experiments", "fetch", server.model], check=False)
+        command = [sys.executable, "-m", "experiments", "fetch", server.model]
+        fetched = subprocess.run(command, stdout=STANDARD_ERROR, check=False)
         if fetched.returncode:
             sys.exit(fetched.returncode)
 
 
 def finish(run: Run, summary: Summary) -> int:
-    """Say how it ended and where it is kept. The exit status: 0 for a complete run, 1 for an incomplete one, 130 for
-    one that was interrupted."""
+    """Say how it ended and where it is kept, and give a script the whole summary. The exit status: 0 for a complete
+    run, 1 for an incomplete one, 130 for one that was interrupted."""
     if not summary.complete:
         run.console.print(f"INCOMPLETE: {summary.reason}", soft_wrap=True)
-    run.console.print(f"Results: {run.folder} (summary.json, manifest.json, records)", soft_wrap=True)
+    keep_report(run.folder, run.console)
+    run.console.print(f"Results: {run.folder} (report.html, summary.json, manifest.json, records)", soft_wrap=True)
+    if run.console.stderr:
+        click.echo((run.folder / SUMMARY).read_bytes(), nl=False)
     return 0 if summary.complete else 130 if run.interrupted else 1
