@@ -125,7 +125,6 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
     experiment = manifest.get("experiment", "by-hand")
     shown = [figures[name] for name in shown_names(manifest, cells)]
     reason = manifest.get("reason") or _lost(manifest) or (None if experiment in CALCULATED else _missing(shown))
-    found = findings_module(experiment)
     return Summary(
         schema=SCHEMA,
         experiment=experiment,
@@ -134,7 +133,7 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
         cells=shown,
         calibration=figures.get("calibration"),
         drift=drift(manifest, figures),
-        findings=found.findings(manifest, cells) if found is not None else None,
+        findings=_findings(experiment, manifest, cells),
         comparisons=comparisons(shown) if len(_settings(manifest).get("seeds") or ()) > 1 else [],
         pooled=pooled(shown),
     )
@@ -164,6 +163,15 @@ def findings_module(experiment: str) -> Any:
     """The module with an experiment's `findings` and how to `show` them; None for one that is all cells."""
     name = FINDINGS.get(experiment)
     return importlib.import_module(name) if name else None
+
+
+def _findings(experiment: str, manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any] | None:
+    """What the experiment is about; None too for one that broke off before it had a plan."""
+    module = findings_module(experiment)
+    if module is None or not (experiment in CALCULATED or manifest.get("planned")):
+        return None
+    found: dict[str, Any] = module.findings(manifest, cells)
+    return found
 
 
 def _lost(manifest: Mapping[str, Any]) -> str | None:

@@ -16,7 +16,7 @@ from experiments.tables import print_tables, verdict_lines
 def show(console: Console, summary: Summary, settings: Mapping[str, Any], study: bool = False) -> None:
     """An experiment's own tables, or those of the rush, and whether to trust them; `settings` are the manifest's."""
     module = findings_module(summary.experiment)
-    if module is not None:
+    if module is not None and summary.findings is not None:
         module.show(console, summary.findings)
         for line in objective_lines(summary.cells):
             console.print(line)

@@ -1,15 +1,21 @@
 """Run folders: made once, analysed to the same bytes every time, strict JSON, and clear about what is no run."""
 
 import os
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from rich.console import Console
 
 from experiments import run_folder
 from experiments.analysis import by_cell
+from experiments.headline import headline
+from experiments.markdown import markdown
 from experiments.run_folder import (
+    CALCULATED,
+    FINDINGS,
     MANIFEST,
     SUMMARY,
     RunFolderError,
@@ -20,6 +26,7 @@ from experiments.run_folder import (
     read_manifest,
     write_json,
 )
+from experiments.show import show
 from protocol.clock import SECOND
 from protocol.records import ClientRecord, RecordWriter, RequestRecord, RouterRecord, StepRecord
 
@@ -132,6 +139,18 @@ def test_without_a_manifest_every_cell_counts_and_must_be_whole() -> None:
 def test_the_manifest_has_the_last_word_on_completeness() -> None:
     summary = summarised(FOUND | {"complete": False, "reason": "stopped"}, cell_records("a"))
     assert (summary.complete, summary.reason) == (False, "stopped")
+
+
+@pytest.mark.parametrize("experiment", sorted({*FINDINGS, "rush"} - {*CALCULATED}))
+@pytest.mark.parametrize("manifest", [{}, {"planned": []}], ids=["unannounced", "no-cells"])
+def test_what_broke_off_before_its_plan_is_an_incomplete_run(experiment: str, manifest: dict[str, Any]) -> None:
+    summary = build_summary({"experiment": experiment, "reason": "interrupted", "settings": {}, **manifest}, {})
+    assert (summary.complete, summary.reason, summary.findings) == (False, "interrupted", None)
+    screen = StringIO()
+    show(Console(file=screen, width=80), summary, {}, study=True)
+    assert "No cell was measured." in screen.getvalue()
+    assert headline(summary).startswith("Incomplete: interrupted.")
+    assert markdown(summary, {"experiment": experiment})
 
 
 def test_the_calibration_is_no_cell() -> None:
