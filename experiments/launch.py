@@ -111,7 +111,7 @@ def carry_out(
         experiment, asdict(settings), settings.server, out, console, lambda run: partial(measure, settings, run)
     )
     show(console, summary, run.manifest["settings"], study)
-    sys.exit(finish(run, summary))
+    sys.exit(finish(run, summary, study))
 
 
 def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path) -> tuple[Path, Summary]:
@@ -126,12 +126,12 @@ def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path) ->
     return folder, summary
 
 
-def keep_report(folder: Path, console: Console) -> None:
+def keep_report(folder: Path, console: Console, study: bool = False) -> None:
     """Write a run's page. Whatever goes wrong there is said in one line: nothing of the run is lost by it."""
     from experiments.report.write import read_run, write_report
 
     try:
-        write_report(folder, read_run(folder))
+        write_report(folder, read_run(folder), study)
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         console.print(f"No report was written ({why}). To try again: headway report {folder}", soft_wrap=True)
@@ -146,12 +146,13 @@ def fetch(server: Server) -> None:
             sys.exit(fetched.returncode)
 
 
-def finish(run: Run, summary: Summary) -> int:
-    """Say how it ended and where it is kept, and give a script the whole summary. The exit status: 0 for a complete
-    run, 1 for an incomplete one, 130 for one that was interrupted."""
+def finish(run: Run, summary: Summary, study: bool = False) -> int:
+    """Say how it ended and where it is kept, and give a script the whole summary; `study` sets the study's figures
+    beside the run's in the report. The exit status: 0 for a complete run, 1 for an incomplete one, 130 for one that was
+    interrupted."""
     if not summary.complete:
         run.console.print(f"INCOMPLETE: {summary.reason}", soft_wrap=True)
-    keep_report(run.folder, run.console)
+    keep_report(run.folder, run.console, study)
     run.console.print(f"Results: {run.folder} (report.html, summary.json, manifest.json, records)", soft_wrap=True)
     if run.console.stderr:
         click.echo((run.folder / SUMMARY).read_bytes(), nl=False)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import orjson
+
 from experiments.cell import Cell
 from experiments.run import Run
 from experiments.run_folder import write_json
@@ -47,9 +49,17 @@ def cells(settings: SelfTestSettings) -> list[Cell]:
     ]
 
 
+def _shortest_prompt(folder: Path) -> Path:
+    """Prompts of one word: what the instrument takes at the least."""
+    path = folder / "one-word.jsonl"
+    path.write_bytes(orjson.dumps({"prompt": "hello"}) + b"\n")
+    return path
+
+
 def measure(settings: SelfTestSettings, run: Run) -> None:
     """Every cell, on the instant profile but for the last one, whose requests take 20 ms each."""
-    planned = cells(settings)
+    prompts = str(_shortest_prompt(run.folder))
+    planned = [replace(cell, prompts=prompts) for cell in cells(settings)]
     run.announce(planned)
     run.serve(settings.server)
     for number, cell in enumerate(planned, start=1):
