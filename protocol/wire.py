@@ -156,7 +156,9 @@ class Mailbox:
     def send(self, peer: bytes, message: Message) -> None:
         """Raises PeerGone or PeerSlow, and the message is not sent."""
         try:
-            self.socket.send_multipart([peer, encode(message, self.run)], zmq.DONTWAIT)
+            data = encode(message, self.run)
+            self.socket.send(peer, zmq.SNDMORE | zmq.DONTWAIT)
+            self.socket.send(data, zmq.DONTWAIT)
         except zmq.Again:
             raise PeerSlow("does not take its messages") from None
         except zmq.ZMQError as error:

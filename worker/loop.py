@@ -19,7 +19,7 @@ from worker.engine import CannotServe, Engine, StepOutcome
 
 HELLO_EVERY = SECOND // 5
 SILENCE = 3 * SECOND
-IDLE_POLL_MS, HAIL_POLL_MS = 500, 200
+IDLE_POLL = SECOND // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class WorkerLoop:
         """Take every message that is there; wait for one only when there is nothing to do."""
         idle = self.stint is None or not (self.engine.in_flight or self.stint.removed)
         if idle:
-            self.line.wait(IDLE_POLL_MS if self.stint is not None else HAIL_POLL_MS)
+            self.line.wait_precisely(IDLE_POLL if self.stint is not None else HELLO_EVERY)
         while (message := self.line.receive()) is not None:
             self.heard = now()
             self._take(message)
