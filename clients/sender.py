@@ -9,8 +9,8 @@ from typing import Any
 
 import zmq
 
-from clients.arrivals import ArrivalPlan, arrival_times, share
-from clients.workloads import Prompt, common_start, limits, shared_probes
+from clients.arrivals import share
+from clients.workloads import Prompt, common_start, expected_tokens, limits, shared_probes
 from protocol import messages as m
 from protocol.clock import (
     MS,
@@ -23,7 +23,7 @@ from protocol.clock import (
     wake_lag,
 )
 from protocol.messages import ChatTurn, Message
-from protocol.priority import cores_awake, run_first, tighten_timers
+from protocol.priority import cores_awake, run_first, stay_in_memory, tighten_timers
 from protocol.process import StopRequest
 from protocol.records import ClientRecord, RecordWriter, RequestRecord
 from protocol.roundtrip import clock_record, measure_offset
@@ -49,7 +49,8 @@ class ClientError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What one client process is started with. `prompts` are the union's, by id; `start_timeout` in seconds."""
+    """What one client process is started with. `times` (nanoseconds from time zero) and `prompts` are the
+    union's, by id; `start_timeout` in seconds."""
 
     router: str
     run: str
@@ -57,7 +58,7 @@ class ClientSettings:
     index: int
     of: int
     out: Path
-    arrivals: ArrivalPlan
+    times: Sequence[int]
     prompts: Sequence[Prompt]
     max_tokens: int
     ignore_eos: bool
@@ -120,8 +121,7 @@ class Client:
         tighten_timers()
         self.scheduling = run_first(RANK)
         self.settings, self.stop = settings, stop
-        times = arrival_times(settings.arrivals, len(settings.prompts))
-        self.schedule = share(times, settings.index, settings.of)
+        self.schedule = share(settings.times, settings.index, settings.of)
         self.records = RecordWriter(settings.out / f"{settings.cell}.client-{settings.index}.msgpack", alone=True)
         self.context = zmq.Context()
         self.line = dealer(self.context, settings.router, settings.run)
@@ -160,6 +160,8 @@ class Client:
         self._await_start()
         self._write_head()
         quiet_collector()
+        stay_in_memory()
+        self._hold(now() + QUIET)  # once for practice: the first time takes longer
         self._send_all(submits)
         return self._part()
 
@@ -203,7 +205,7 @@ class Client:
             tokens=own,
             max_tokens=most,
             ignore_eos=ignore,
-            expected_tokens=prompt.expected_tokens,
+            expected_tokens=expected_tokens(prompt, s.max_tokens, s.ignore_eos),
             priority=prompt.priority,
             deadline=prompt.deadline_s,
             margins=s.margins,

@@ -50,6 +50,13 @@ def limits(prompt: Prompt, default_max_tokens: int, ignore_eos: bool) -> tuple[i
     return prompt.max_tokens or default_max_tokens, ignore_eos
 
 
+def expected_tokens(prompt: Prompt, default_max_tokens: int, ignore_eos: bool) -> int | None:
+    """What a client announces as the length of the reply: what the prompt says, else the length itself where it is
+    fixed, and None where the model decides."""
+    most, fixed = limits(prompt, default_max_tokens, ignore_eos)
+    return most if prompt.expected_tokens is None and fixed else prompt.expected_tokens
+
+
 def shared_probes(prompt: Prompt) -> tuple[tuple[ChatTurn, ...], ...]:
     """Two conversations that agree with the prompt, and with each other, in the turns it shares and in nothing after
     them: what all three have in common, once they are tokens, is what is shared. None where nothing is."""

@@ -67,6 +67,16 @@ def stay_on_one_core() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
+def stay_in_memory() -> bool:
+    """Ask that what this process has in memory now is kept there, its code too; whether that was granted (root, or a
+    limit on memlock). What a process that mostly waits has not touched for seconds may be gone, and takes milliseconds
+    to fetch."""
+    if sys.platform != "linux":
+        return False
+    current_pages = 1
+    return int(ctypes.CDLL(None).mlockall(current_pages)) == 0
+
+
 @contextlib.contextmanager
 def cores_awake() -> Iterator[bool]:
     """While this lasts, idle cores spin instead of falling asleep; whether that could be had (Linux, root).

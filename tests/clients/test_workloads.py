@@ -15,6 +15,7 @@ from clients.workloads import (
     common_start,
     cycled,
     emails,
+    expected_tokens,
     from_file,
     limits,
     mixed,
@@ -50,6 +51,16 @@ def written(tmp_path: Path) -> Callable[[bytes], Path]:
 )
 def test_limits(prompt: Prompt, ignore_eos: bool, expected: tuple[int, bool]) -> None:
     assert limits(prompt, 128, ignore_eos) == expected
+
+
+def test_a_length_is_announced_where_it_is_settled() -> None:
+    turns = (ChatTurn("user", "a"),)
+    assert expected_tokens(Prompt(turns), 128, ignore_eos=False) is None
+    assert expected_tokens(Prompt(turns), 128, ignore_eos=True) == 128
+    assert expected_tokens(Prompt(turns, max_tokens=9), 128, ignore_eos=True) == 9
+    assert expected_tokens(Prompt(turns, exact_tokens=7), 128, ignore_eos=False) == 7
+    assert expected_tokens(Prompt(turns, exact_tokens=7, expected_tokens=3), 128, ignore_eos=False) == 3
+    assert expected_tokens(Prompt(turns, expected_tokens=0), 128, ignore_eos=True) == 0
 
 
 # --- built in ---

@@ -42,6 +42,13 @@ def test_cores_are_awake_while_asked_for_and_no_longer() -> None:
     assert alone(read + "print(read() > 0)") == ["True"]
 
 
+@linux
+def test_what_is_in_memory_is_kept_there_where_that_is_granted() -> None:
+    kept = "granted = stay_in_memory(); locked = [l.split()[1] for l in open('/proc/self/status') if 'VmLck' in l];"
+    granted, locked = alone(kept + "print(granted, *locked)")
+    assert (granted == "True") == (int(locked) > 1_000)
+
+
 def test_where_cores_cannot_be_kept_awake_it_says_so() -> None:
     missing = "import protocol.priority as p; p.LONGEST_WAKE_UP = Path('/nowhere');"
     assert alone(missing + "\nwith p.cores_awake() as awake: print(awake)") == ["False"]
