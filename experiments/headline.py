@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments.analysis import CellSummary
 from experiments.comparison import policy_label
 from experiments.findings_headlines import HEADLINES, NOTHING
-from experiments.run_folder import Summary
+from experiments.run_folder import SIMULATED, Summary
 from experiments.seeds import over_seeds, seeds_of
 from experiments.statistics import Spread, overlap
 from experiments.tables import SERVERS, changed_settings, highest, offered, seconds_text, setting_words
@@ -14,6 +14,7 @@ from experiments.verdict import INVALID
 NAMES = SERVERS | {"static": "static batches", "continuous": "continuous batching"}
 WHAT = {"ttft": "typical first word", "reply": "whole reply"}
 CUT, RAISED, ALIKE = "cut", "raised", "alike"
+UNSURE = "are too few to be sure of"
 FAR_LESS = 2
 
 
@@ -22,6 +23,8 @@ def headline(summary: Summary) -> str:
     worst) at the highest rate; of others what they are about. An incomplete run says so first."""
     about = HEADLINES.get(summary.experiment)
     told = about(summary.findings) if about is not None and summary.findings is not None else _rush(summary)
+    if summary.experiment == SIMULATED:
+        told = f"Simulated: {told[:1].lower()}{told[1:]}"
     return told if summary.complete else f"Incomplete: {(summary.reason or 'no reason known').rstrip('.')}. {told}"
 
 
@@ -65,8 +68,10 @@ def _compared(summary: Summary, served: Sequence[CellSummary]) -> str:
         which = f"between {names[0]} and {names[1]} could be shown with {best.requests} requests {_at(best)}"
         told = f"no difference {which}: {_both(best, base)}"
     else:
-        told = f"{_said_first(names, best, base, ways[0])}; {_said_second(names[0], best, base, ways)} {_at(best)}"
-        told += "" if ways[0] == ALIKE else f", against {names[1]}"
+        few = f"{best.requests} requests" if seeds_of(summary.cells) == 1 else None
+        first, second = _said_first(names, best, base, ways[0]), _said_second(names[0], best, base, ways, few)
+        where = _at(best) + ("" if ways[0] == ALIKE else f", against {names[1]}")
+        told = f"{first} {where}; {second}" if second.endswith(UNSURE) else f"{first}; {second} {where}"
     return _capital(told) + _remarks(summary, [best, base])
 
 
@@ -109,8 +114,11 @@ def _said_first(names: Sequence[str], best: CellSummary, base: CellSummary, way:
     return f"{names[0]} {way} the {WHAT['ttft']} {_from_to(before, after)} ({_times(before, after)})"
 
 
-def _said_second(name: str, best: CellSummary, base: CellSummary, ways: Sequence[str]) -> str:
+def _said_second(name: str, best: CellSummary, base: CellSummary, ways: Sequence[str], few: str | None) -> str:
+    """`few` names the requests of a single seed, which show less than the same crowd under two servers may suggest."""
     before, after = _typical(base, "reply"), _typical(best, "reply")
+    if ways[1] == ALIKE and few is not None and seconds_text(before) != seconds_text(after):
+        return f"the {WHAT['reply']} went {_from_to(before, after)}, which {few} {UNSURE}"
     if ways[1] == ALIKE:
         return f"no difference in the {WHAT['reply']} could be shown ({_pair(best, base, 'reply')})"
     if ways[0] != ways[1]:

@@ -303,7 +303,7 @@ def _slowdown(case: Case) -> Check:
     change = slowdown(case.cell, case.limits)
     if change is None:
         return _unknown("slow-down", "share")
-    how = "longer" if change > 0 else "shorter"
+    how = "longer" if change > 0 else "less"
     words = f"decode steps of the second half took {_percent(abs(change))} {how} than those of the first"
     return _check("slow-down", change, "share", words, case.limits.slowdown_suspect)
 

@@ -14,7 +14,12 @@ from experiments.statistics import Spread
 from tests.experiments.test_seeds import TEMPLATE
 from tests.experiments.test_tables import NOTHING, unmeasured
 
-SETTINGS = {"one": {}, "static": {"n": 8, "wait": 0.5}, "continuous": {"seats": 64}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one": {},
+    "static": {"n": 8, "wait": 0.5},
+    "continuous": {"seats": 64},
+    "shortest": {"seats": 64, "predictor": "noisy:0.5", "patience": 0.1},
+}
 
 
 def around(value: float, width: float = 0.1) -> Spread:
@@ -73,8 +78,16 @@ def test_settings_of_one_policy_are_told_apart() -> None:
     few = cell("continuous", 5.9, 7.8, params={"seats": 4})
     line = told(few, CONTINUOUS, cell("continuous", 2.0, 7.0, params={"seats": 16}))
     assert line.startswith("Continuous batching seats=64 cut the typical first word from 5.90 s to 0.43 s (14x)")
-    assert line.endswith("against continuous batching seats=4.")
+    assert " at 4/s, against continuous batching seats=4; " in line
     assert told(ONE, few).startswith("Continuous batching seats=4 cut"), "a setting that is not the default is named"
+
+
+def test_settings_that_are_words_are_told_too() -> None:
+    """With seats to spare shortest first is continuous batching, and no difference is claimed."""
+    line = told(CONTINUOUS, cell("shortest", 0.42, 6.3))
+    assert line.startswith(
+        "No difference between shortest first predictor=noisy:0.5 and continuous batching could be shown with 40"
+    )
 
 
 def test_what_intervals_cannot_show_is_not_claimed() -> None:
@@ -85,7 +98,10 @@ def test_what_intervals_cannot_show_is_not_claimed() -> None:
         "first word 13.0 s and 13.8 s, whole reply 14.0 s and 14.6 s."
     )
     mixed = told(ONE, cell("continuous", 0.43, 14.0))
-    assert "; no difference in the whole reply could be shown (14.0 s and 14.6 s) at 4/s, against one" in mixed
+    assert mixed == (
+        "Continuous batching cut the typical first word from 13.8 s to 0.43 s (32x) at 4/s, against one at a time; the "
+        "whole reply went from 14.6 s to 14.0 s, which 40 requests are too few to be sure of."
+    )
     few = replace(CONTINUOUS, ttft=replace(CONTINUOUS.ttft, p50_interval=None))
     assert told(ONE, few) == STUDY.removesuffix(".") + "; too few requests to say how sure that is."
 

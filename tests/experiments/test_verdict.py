@@ -447,7 +447,7 @@ def test_the_reason_of_a_slow_down() -> None:
     slower = without(steps=steps([0.01] * 50 + [0.011] * 50))
     assert verdict_of(slower).reasons == ["decode steps of the second half took 10 % longer than those of the first"]
     faster = without(steps=steps([0.01] * 50 + [0.009] * 50))
-    assert verdict_of(faster).reasons == ["decode steps of the second half took 10 % shorter than those of the first"]
+    assert verdict_of(faster).reasons == ["decode steps of the second half took 10 % less than those of the first"]
 
 
 def test_only_like_steps_are_compared() -> None:
