@@ -9,7 +9,7 @@ from experiments.analysis import CellSummary
 from experiments.paired import mean_difference
 from experiments.statistics import Interval, Spread
 from experiments.verdict import INVALID
-from router.policies import POLICIES, label
+from router.policies import POLICIES, label, written
 
 METRICS = ("ttft.p50", "ttft.p95", "reply.p50", "reply.p95")
 
@@ -50,9 +50,10 @@ def comparisons(cells: Sequence[CellSummary]) -> list[Comparison]:
 
 
 def policy_label(cell: CellSummary) -> str:
-    """The cell's policy in one word, as `router.policies.label` writes it."""
+    """The cell's policy in one word, as `router.policies.label` writes it; of a user's own, whose defaults only its
+    file knows, with every setting."""
     kind = POLICIES.get(cell.policy)
-    return cell.policy if kind is None else label(kind(**cell.params))
+    return written(cell.policy, cell.params) if kind is None else label(kind(**cell.params))
 
 
 def _place(policy: str) -> tuple[int, str]:

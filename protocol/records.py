@@ -25,6 +25,7 @@ class RequestRecord:
     `messages` are (time received, tokens) of each message that carried tokens or text; `departure` is the ordinal of
     the admission that took the request; `end` is one of protocol.messages.ENDS. `reused` counts prompt tokens that
     the worker found in its prefix cache; `margins` are the logit gaps of a request that asked for them, one a token.
+    `written` counts the tokens of a reply where they are not kept one by one, as in a large simulation.
     """
 
     cell: str
@@ -46,6 +47,7 @@ class RequestRecord:
     departure: int | None = None
     messages: tuple[tuple[int, int], ...] | None = None
     tokens: tuple[int, ...] | None = None
+    written: int | None = None
     margins: tuple[float, ...] | None = None
     text: str | None = None
     finish: str | None = None
@@ -105,8 +107,8 @@ class ClientRecord:
 
 @dataclass(frozen=True, slots=True)
 class RouterRecord:
-    """The router's head line: the policy it applied, with its parameters, and the limits it held; `host` is where, and
-    `resident_bytes` its memory at that time."""
+    """The router's head line: the policy it applied, with its parameters, and the limits it held; `host` is where,
+    `resident_bytes` its memory at that time, and `policy_sha256` of the file of a user's own policy."""
 
     cell: str
     policy: str
@@ -118,6 +120,7 @@ class RouterRecord:
     labels: Mapping[str, Any]
     host: str | None = None
     resident_bytes: int | None = None
+    policy_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +175,12 @@ class RecordWriter:
         """Hand one record to the operating system; nulls are left out."""
         kind = type(record)
         shown = {name: value for name in _NAMES[kind] if (value := getattr(record, name)) is not None}
-        data: bytes = msgpack.packb([_KIND_OF[kind], shown])
-        while data:
-            data = data[os.write(self._file, data) :]
+        self.write_packed(msgpack.packb([_KIND_OF[kind], shown]))
+
+    def write_packed(self, entries: bytes) -> None:
+        """Hand over whole entries that were packed elsewhere."""
+        while entries:
+            entries = entries[os.write(self._file, entries) :]
 
     def close(self) -> None:
         """Nothing can be written afterwards."""

@@ -10,6 +10,7 @@ from protocol.options import cell_option, role_options, start_timeout_option
 from protocol.process import StopRequest, end_with_parent
 from protocol.wire import WireError, check_endpoint
 from router.policies import PolicyError, parse_policy
+from router.trial import try_out
 
 FRONT, BACK = "tcp://127.0.0.1:7411", "tcp://127.0.0.1:7412"
 
@@ -20,7 +21,12 @@ FRONT, BACK = "tcp://127.0.0.1:7411", "tcp://127.0.0.1:7412"
 )
 @click.option("--back", default=BACK, show_default=True, help="Endpoint for the worker.")
 @click.option(
-    "--policy", default="continuous", show_default=True, help="one, static[:n=8,wait=0.5] or continuous[:seats=64]."
+    "--policy",
+    default="continuous",
+    show_default=True,
+    metavar="NAME[:KEY=VALUE,...]",
+    help="A policy with its settings, such as static:n=4,wait=1 (headway policies lists them), or your own, "
+    "FILE.py:CLASS.",
 )
 @click.option(
     "--clients", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Client processes to wait for."
@@ -59,6 +65,7 @@ def router(
 
     try:
         made = parse_policy(policy)
+        try_out(made)
         check_endpoint(front)
         check_endpoint(back)
         out.mkdir(parents=True, exist_ok=True)

@@ -6,13 +6,16 @@ write. The poll loop and the simulator drive the same object.
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from protocol.clock import nanoseconds
 from protocol.messages import Admit, Cancel, Ended, Refused, Row, Step, Submit, Tokens
 from protocol.records import RequestRecord
 from router.policies import Decision, Policy, PolicyError
+from router.policy_files import in_words, place
+from router.precedence import Precedence
 
 Client = bytes
 
@@ -40,6 +43,15 @@ class Write:
 
 
 Action = ToClient | ToWorker | Write
+
+
+class PolicyFailed(PolicyError):
+    """A policy raised, or decided what it may not. `actions` was decided before it was asked, and has to be carried
+    out all the same; with what is still here the router has to close."""
+
+    def __init__(self, reason: str, actions: Sequence[Action]) -> None:
+        super().__init__(reason)
+        self.actions = [*actions]
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +109,8 @@ class Expiry:
 class Core:
     """All that the router knows of its requests. `seats` bounds those in the worker, `queue` those waiting,
     `timeout` (seconds) the life of one; `context` is the worker's limit on prompt plus reply, None until it is known.
-    `queue_area` is the number waiting integrated over time, in nanoseconds: what all waits must add up to.
+    `queue_area` is the number waiting integrated over time, in nanoseconds: what all waits must add up to. An event
+    may raise PolicyFailed.
     """
 
     policy: Policy
@@ -118,12 +131,22 @@ class Core:
     _running: dict[int, Passage] = field(default_factory=dict, init=False)
     _served: dict[str, int] = field(default_factory=dict, init=False)
     _expiries: list[Expiry] = field(default_factory=list, init=False)
+    _precedence: Precedence[Passage] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        order = getattr(self.policy, "order", None)
+        self._precedence = Precedence(order, self._waiting, self._served) if order is not None else None
 
     # --- what policies see ---
 
     @property
     def waiting(self) -> Collection[Passage]:
         return self._waiting.values()
+
+    def first(self, most: int) -> Sequence[Passage]:
+        if self._precedence is None:
+            return list(islice(self._waiting.values(), max(0, most)))
+        return self._precedence.first(most)
 
     @property
     def running(self) -> Collection[Passage]:
@@ -144,9 +167,10 @@ class Core:
         """When `woken` must be called if nothing happens before."""
         while self._expiries and self._expiries[0].passage.ended is not None:
             heapq.heappop(self._expiries)
-        expiry = self._expiries[0].at if self._expiries else None
-        times = [time for time in (self.policy_wake, expiry) if time is not None]
-        return min(times, default=None)
+        if not self._expiries:
+            return self.policy_wake
+        expiry = self._expiries[0].at
+        return expiry if self.policy_wake is None else min(self.policy_wake, expiry)
 
     def open_for(self, client: Client) -> int:
         """How many requests of this client have not ended."""
@@ -168,6 +192,8 @@ class Core:
             return self._end(now, passage, *refusal)
         self._count_queue(now)
         self._waiting[submit.id] = passage
+        if self._precedence is not None:
+            self._precedence.add(passage)
         if self.timeout is not None:
             heapq.heappush(self._expiries, Expiry(now + nanoseconds(self.timeout), passage))
         return self._ask(now)
@@ -192,7 +218,8 @@ class Core:
                 freed = True
                 actions += self._finish(now, passage, row.finish)
         sends: list[Action] = [ToClient(client, Tokens(step.end, tuple(rows))) for client, rows in shares.items()]
-        return sends + actions + (self._ask(now) if freed or (self._waiting and self.free > 0) else [])
+        told = sends + actions
+        return self._ask(now, told) if freed or (self._waiting and self.free > 0) else told
 
     def cancelled(self, now: int, client: Client, ids: Collection[int], detail: str) -> list[Action]:
         """A client no longer waits for these of its requests; ids that are not its own are ignored."""
@@ -201,7 +228,7 @@ class Core:
             passage = self._waiting.get(id) or self._running.get(id)
             if passage is not None and passage.client == client:
                 actions += self._let_go(now, passage, "cancelled", detail)
-        return actions + self._ask(now)
+        return self._ask(now, actions)
 
     def client_left(self, now: int, client: Client) -> list[Action]:
         """A client said goodbye: what it still had here is cancelled."""
@@ -228,7 +255,7 @@ class Core:
             passage = self._running.pop(id, None) or self._unqueue(now, id)
             if passage is not None:
                 actions += self._end(now, passage, "failed", detail)
-        return actions + self._ask(now)
+        return self._ask(now, actions)
 
     def closing(self, now: int, detail: str) -> list[Action]:
         """The router stops: whatever is still here fails."""
@@ -241,7 +268,7 @@ class Core:
             expiry = heapq.heappop(self._expiries)
             if expiry.passage.ended is None:
                 actions += self._let_go(now, expiry.passage, "cancelled", f"timed out after {self.timeout:g} s")
-        return actions + self._ask(now)
+        return self._ask(now, actions)
 
     # --- how ---
 
@@ -260,34 +287,57 @@ class Core:
             return "rejected", f"the queue is full ({self.queue} waiting)"
         return None
 
-    def _ask(self, now: int) -> list[Action]:
+    def _ask(self, now: int, before: Sequence[Action] = ()) -> list[Action]:
+        """What was decided `before`, and then what the policy decides."""
         self.policy_wake = None
+        actions = [*before]
         if not self._waiting or not self.worker:
-            return []
-        decision = self.policy.decide(now, self)
-        self._check(now, decision)
+            return actions
+        decision = self._decision(now, actions)
         self.policy_wake = decision.wake_at
-        actions: list[Action] = []
         for id, reason in decision.reject:
             actions += self._let_go(now, self._waiting[id], "rejected", reason)
         return actions + (self._admit(now, decision.admit) if decision.admit else [])
 
+    def _decision(self, now: int, before: Sequence[Action]) -> Decision:
+        try:
+            decision = self.policy.decide(now, self)
+            self._check(now, decision)
+        except Exception as error:
+            what = str(error) if isinstance(error, PolicyError) else in_words(error)
+            raise PolicyFailed(f"the policy failed: {what} ({place(type(self.policy), error)})", before) from error
+        return decision
+
     def _check(self, now: int, decision: Decision) -> None:
-        named = [*decision.admit, *(id for id, _ in decision.reject)]
-        if len(set(named)) != len(named) or any(id not in self._waiting for id in named):
+        if not isinstance(decision, Decision):
+            raise PolicyError(f"policy {self.policy.name} returned {type(decision).__name__}, not a Decision")
+        named = decision.admit + tuple([id for id, _ in decision.reject]) if decision.reject else decision.admit
+        if len(named) != len({*named}) or not all([id in self._waiting for id in named]):
             raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
         if len(decision.admit) > self.free:
             raise PolicyError(f"policy {self.policy.name} admitted {len(decision.admit)} to {self.free} free seats")
-        if decision.wake_at is not None and decision.wake_at <= now:
+        if not all(isinstance(reason, str) for _, reason in decision.reject):
+            raise PolicyError(f"policy {self.policy.name} rejected without words")
+        if decision.wake_at is None:
+            return
+        if not isinstance(decision.wake_at, int):
+            raise PolicyError(f"policy {self.policy.name}: wake_at is a whole number, not {decision.wake_at!r}")
+        if decision.wake_at <= now:
             raise PolicyError(f"policy {self.policy.name} asks to be woken in the past")
 
     def _admit(self, now: int, ids: tuple[int, ...]) -> list[Action]:
+        return [ToWorker(Admit(tuple([passage.submit for passage in self._seated(now, ids)])))]
+
+    def _seated(self, now: int, ids: tuple[int, ...]) -> list[Passage]:
+        """Out of the queue, into seats."""
+        self._count_queue(now)
+        seated = []
         for id in ids:
-            passage = self._running[id] = self._waiting[id]
-            self._unqueue(now, id)
+            passage = self._running[id] = self._waiting.pop(id)
             passage.admitted, passage.departure = now, self.departures
+            seated.append(passage)
         self.departures += 1
-        return [ToWorker(Admit(tuple([self._running[id].submit for id in ids])))]
+        return seated
 
     def _unqueue(self, now: int, id: int) -> Passage | None:
         """Out of the queue, if it is there."""
@@ -297,9 +347,10 @@ class Core:
     def _count_queue(self, now: int) -> None:
         """Add the queue's length since its last change to the integral; called before every change."""
         if now > self._queue_changed:
-            self.longest_queue = max(self.longest_queue, len(self._waiting))
-        self.queue_area += len(self._waiting) * (now - self._queue_changed)
-        self._queue_changed = now
+            waiting = len(self._waiting)
+            self.longest_queue = max(self.longest_queue, waiting)
+            self.queue_area += waiting * (now - self._queue_changed)
+            self._queue_changed = now
 
     def _count(self, passage: Passage, tokens: int) -> None:
         passage.written += tokens
@@ -320,7 +371,7 @@ class Core:
         actions = []
         for passage in [p for p in (*self.waiting, *self.running) if p.client == client]:
             actions += self._let_go(now, passage, end, detail)
-        return actions + self._ask(now)
+        return self._ask(now, actions)
 
     def _let_go(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
         """Out of the queue at once; out of its seat when the worker says so, one step later."""

@@ -20,7 +20,7 @@ from protocol.clock import (
 )
 from protocol.fields import BadMessage
 from protocol.messages import Message, decode, readable_id
-from protocol.priority import run_first, stay_on_one_core, tighten_timers
+from protocol.priority import run_first, stay_in_memory, stay_on_one_core, tighten_timers
 from protocol.process import StopRequest, host, resident_bytes
 from protocol.records import QueueRecord, RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
@@ -327,6 +327,7 @@ class RouterLoop:
         self._send(self.back, worker.identity, m.Prepare(seats, self.peers.prompt_lengths))
 
     def _start(self, at: int) -> None:
+        stay_in_memory()
         self.zero = at + LEAD
         for identity in [*self.peers.clients]:
             self._send(self.front, identity, m.Start(self.zero))

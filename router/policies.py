@@ -1,11 +1,16 @@
 """Who may enter, and when to look again: the admission policies. Pure: a decision follows from `now` and the view."""
 
-from collections.abc import Collection, Mapping
+import math
+import random
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, get_type_hints
 
 from protocol.clock import nanoseconds
+from router import policy_files
+
+Setting = int | float | str
 
 
 class Waiting(Protocol):
@@ -45,6 +50,9 @@ class View(Protocol):
     def waiting(self) -> Collection[Waiting]:
         """The queue, in order of arrival; the oldest is the first of its iteration, in constant time."""
 
+    def first(self, most: int) -> Sequence[Waiting]:
+        """The `most` waiting requests whose turn is next: by the policy's `order` if it has one, else by arrival."""
+
     @property
     def running(self) -> Collection[Running]:
         """Everyone who was admitted and has not ended, in order of admission."""
@@ -71,7 +79,13 @@ NOTHING = Decision()
 
 
 class Policy(Protocol):
-    """One way to admit. `seats` is how many requests it ever has running at once."""
+    """One way to admit. `seats` is how many requests it ever has running at once.
+
+    One that does not take requests as they come has also `order(request, served)`: of two waiting requests the one for
+    which it is smaller comes first in `View.first`. `served` is the tokens written for the request's user; with it an
+    order may rise, the same for all requests of the user. It depends on nothing else that changes: ageing is an order
+    that begins at the time of receipt, so that two requests never change places.
+    """
 
     name: ClassVar[str]
 
@@ -81,9 +95,12 @@ class Policy(Protocol):
     def decide(self, now: int, view: View) -> Decision: ...
 
 
-def oldest(view: View, most: int) -> tuple[int, ...]:
-    """Ids of the `most` requests that have waited longest."""
-    return tuple([request.id for request in islice(view.waiting, most)])
+def ids(requests: Iterable[Waiting]) -> tuple[int, ...]:
+    """Their ids, in the same order."""
+    return tuple([request.id for request in requests])
+
+
+# --- in order of arrival ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +111,7 @@ class OneAtATime:
     seats: ClassVar[int] = 1
 
     def decide(self, now: int, view: View) -> Decision:
-        return NOTHING if view.running else Decision(oldest(view, 1))
+        return NOTHING if view.running else Decision(ids(view.first(1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +131,9 @@ class Static:
         if view.running or not view.waiting:
             return NOTHING
         if len(view.waiting) >= self.n:
-            return Decision(oldest(view, self.n))
+            return Decision(ids(view.first(self.n)))
         leaves = next(iter(view.waiting)).received + nanoseconds(self.wait)
-        return Decision(oldest(view, self.n)) if now >= leaves else Decision(wake_at=leaves)
+        return Decision(ids(view.first(self.n))) if now >= leaves else Decision(wake_at=leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +144,156 @@ class Continuous:
     seats: int = 64
 
     def decide(self, now: int, view: View) -> Decision:
-        return Decision(oldest(view, view.free))
+        return Decision(ids(view.first(view.free)))
 
 
-POLICIES: dict[str, type[Any]] = {policy.name: policy for policy in (OneAtATime, Static, Continuous)}
-LIMITS = {"n": (1, 100_000), "seats": (1, 100_000), "wait": (0, 86_400)}
+@dataclass(frozen=True, slots=True)
+class Budget(Continuous):
+    """Reading budget: continuous, but prompts that are being read have at most `tokens` left to read in all, unless it
+    is one alone."""
+
+    name: ClassVar[str] = "budget"
+    tokens: int = 2_048
+
+    def decide(self, now: int, view: View) -> Decision:
+        unread, admitted = sum([request.unread for request in view.running]), []
+        for request in view.first(view.free):
+            if unread and unread + request.prompt_tokens > self.tokens:
+                break
+            unread += request.prompt_tokens
+            admitted.append(request)
+        return Decision(ids(admitted))
+
+
+# --- in an order of their own ---
+
+
+@dataclass(frozen=True, slots=True)
+class Shortest(Continuous):
+    """Shortest first: continuous, but short replies go first, by `predictor`: oracle (the length that the client knows,
+    else the longest allowed), noisy:SIGMA (that with a lognormal error) or prompt (the prompt's length); a token more
+    outweighs `patience` seconds of waiting.
+
+    Nobody starves: of a request predicted to write n tokens only those get ahead that come less than `patience` x n
+    seconds after it.
+    """
+
+    name: ClassVar[str] = "shortest"
+    predictor: str = "oracle"
+    patience: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown predictor."""
+        if not re.fullmatch(r"oracle|prompt|noisy:\d{1,2}(\.\d+)?", self.predictor):
+            raise ValueError(f"predictor is oracle, prompt or noisy:SIGMA such as noisy:0.5, not {self.predictor!r}")
+
+    def order(self, request: Waiting, served: int) -> int:
+        return request.received + round(nanoseconds(self.patience) * self.predicted(request))
+
+    def predicted(self, request: Waiting) -> float:
+        """Tokens. The error follows from the request's id: the same in every run, and in virtual time."""
+        if self.predictor == "prompt":
+            return request.prompt_tokens
+        sigma = float(self.predictor.partition(":")[2] or 0)
+        error = random.Random(request.id).lognormvariate(0, sigma) if sigma else 1
+        return likely_tokens(request) * error
+
+
+@dataclass(frozen=True, slots=True)
+class Priority(Continuous):
+    """By class: continuous, but the highest `priority` goes first; a class more outweighs `patience` seconds waited.
+
+    Nobody starves: of a request only those get ahead that come less than `patience` seconds after it for each class
+    that they are above it.
+    """
+
+    name: ClassVar[str] = "priority"
+    patience: float = 10.0
+
+    def order(self, request: Waiting, served: int) -> int:
+        return request.received - request.priority * nanoseconds(self.patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline(Continuous):
+    """By deadline: continuous, but whoever must start soonest goes first, and whoever cannot make it any more is
+    rejected at once; a token takes `pace` seconds at best.
+
+    With a pace of 0 this is the earliest deadline first, and only a deadline that is over is hopeless. Requests without
+    a deadline come last.
+    """
+
+    name: ClassVar[str] = "deadline"
+    pace: float = 0.0
+
+    def order(self, request: Waiting, served: int) -> float:
+        return self.latest_start(request)
+
+    def decide(self, now: int, view: View) -> Decision:
+        hopeless = self._hopeless(now, view)
+        rest = view.first(len(hopeless) + view.free + 1)[len(hopeless) :]
+        return Decision(
+            admit=ids(rest[: view.free]),
+            reject=tuple([(request.id, self._words(request)) for request in hopeless]),
+            wake_at=self._after(rest[view.free :]),
+        )
+
+    def latest_start(self, request: Waiting) -> float:
+        """In nanoseconds; never over without a deadline."""
+        if request.deadline is None:
+            return math.inf
+        return request.received + nanoseconds(request.deadline) - nanoseconds(self.pace) * likely_tokens(request)
+
+    def _hopeless(self, now: int, view: View) -> list[Waiting]:
+        """They are the first of the queue; nearly always there is none, so few are looked at before many."""
+        looked_at = 1
+        while True:
+            late = [request for request in view.first(looked_at) if self.latest_start(request) < now]
+            if len(late) < looked_at:
+                return late
+            looked_at *= 2
+
+    def _after(self, next_one: Sequence[Waiting]) -> int | None:
+        """When the first that is left behind becomes hopeless."""
+        latest = self.latest_start(next_one[0]) if next_one else math.inf
+        return None if latest == math.inf else int(latest) + 1
+
+    def _words(self, request: Waiting) -> str:
+        at_pace = f" with {self.pace:g} s for each of {likely_tokens(request)} tokens" if self.pace else ""
+        return f"hopeless: its deadline, {request.deadline:g} s after receipt, cannot be met any more{at_pace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fair(Continuous):
+    """Fair shares: continuous, but a free seat goes to the user for whom the fewest tokens were written so far.
+
+    While two users both have requests waiting, none gets further ahead of the other than by the longest replies in all
+    `seats`. One who comes late goes first until that is made up for.
+    """
+
+    name: ClassVar[str] = "fair"
+
+    def order(self, request: Waiting, served: int) -> tuple[int, int]:
+        return served, request.received
+
+
+def likely_tokens(request: Waiting) -> int:
+    """The length of the reply as far as it was announced, else the longest allowed."""
+    return request.max_tokens if request.expected_tokens is None else request.expected_tokens
+
+
+POLICIES: dict[str, type[Any]] = {
+    policy.name: policy for policy in (OneAtATime, Static, Continuous, Shortest, Priority, Deadline, Fair, Budget)
+}
+LIMITS = {
+    "n": (1, 100_000),
+    "seats": (1, 100_000),
+    "wait": (0, 86_400),
+    "tokens": (1, 2**20),
+    "patience": (0, 86_400),
+    "pace": (0, 3_600),
+}
+UNLIMITED = (-math.inf, math.inf)
 
 
 class PolicyError(ValueError):
@@ -139,25 +301,60 @@ class PolicyError(ValueError):
 
 
 def parse_policy(spec: str) -> Policy:
-    """A policy from `NAME` or `NAME:key=value,key=value`. Raises PolicyError naming what is known."""
-    name, colon, rest = spec.partition(":")
-    kind = POLICIES.get(name)
-    if kind is None:
-        raise PolicyError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}")
-    pairs = [pair.partition("=") for pair in rest.split(",")] if colon else []
-    known = {field.name: field.type for field in fields(kind)}
-    values: dict[str, int | float] = {}
-    for key, _, text in pairs:
+    """A policy from `NAME`, `NAME:key=value,key=value` or, of a user's own, `FILE.py:CLASS:key=value`. Raises
+    PolicyError naming what is known."""
+    kind, rest = _kind(spec)
+    name, known = kind.name, settings(kind)
+    values: dict[str, Setting] = {}
+    for key, _, text in [pair.partition("=") for pair in rest.split(",")] if rest is not None else []:
         if key not in known:
             raise PolicyError(f"policy {name} has no {key!r}; it takes {', '.join(known) or 'no settings'}")
         if key in values:
             raise PolicyError(f"policy {name}: {key} is given twice")
-        values[key] = _number(name, key, text, whole=known[key] is int)
-    made: Policy = kind(**values)
+        values[key] = _word(name, key, text) if known[key] is str else _number(name, key, text, known[key] is int)
+    try:
+        made: Policy = kind(**values)
+    except ValueError as error:
+        raise PolicyError(f"policy {name}: {error}") from None
     return made
 
 
-def params(policy: Policy) -> dict[str, int | float]:
+def _kind(spec: str) -> tuple[type[Any], str | None]:
+    """The class that is meant, and its settings as they were given, if any."""
+    file, name = policy_file(spec), spec
+    if file is not None:
+        name = spec.removeprefix(f"{file}:")
+    name, colon, rest = name.partition(":")
+    if file is not None:
+        return _own(file, name), rest if colon else None
+    if name not in POLICIES:
+        raise PolicyError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}, or write FILE.py:CLASS")
+    return POLICIES[name], rest if colon else None
+
+
+def _own(file: str, name: str) -> type[Any]:
+    try:
+        kind = policy_files.load(file, name)
+    except ValueError as error:
+        raise PolicyError(str(error)) from None
+    if kind.name in POLICIES:
+        raise PolicyError(f"{file}: class {name} has the name {kind.name!r}, which is taken; give it another")
+    return kind
+
+
+def policy_file(spec: str) -> str | None:
+    """The file of a user's own policy; None for one that is named."""
+    file, own, _ = spec.partition(".py:")
+    return f"{file}.py" if own else None
+
+
+def settings(kind: type[Any]) -> dict[str, type]:
+    """A policy's settings by name, with their types."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def params(policy: Policy) -> dict[str, Setting]:
     """A policy's settings by name, as `parse_policy` takes them."""
     return {field.name: getattr(policy, field.name) for field in fields(type(policy))}  # type: ignore[arg-type]
 
@@ -165,27 +362,36 @@ def params(policy: Policy) -> dict[str, int | float]:
 def label(policy: Policy) -> str:
     """A policy in one word: its name and the settings that differ from the default."""
     default = params(type(policy)())
-    return _written(policy, {key: value for key, value in params(policy).items() if value != default[key]})
+    return written(policy.name, {key: value for key, value in params(policy).items() if value != default[key]})
 
 
 def spec(policy: Policy) -> str:
     """A policy as `parse_policy` takes it, with every setting."""
-    return _written(policy, params(policy))
+    kind = type(policy)
+    known = POLICIES.get(policy.name) is kind
+    return written(policy.name if known else f"{policy_files.file_of(kind)}:{kind.__name__}", params(policy))
 
 
-def _written(policy: Policy, settings: Mapping[str, int | float]) -> str:
-    """Numbers are written in full: the router reads them back."""
-    words = [f"{key}={value!r}".removesuffix(".0") for key, value in settings.items()]
-    return policy.name + (":" + ",".join(words) if words else "")
+def written(name: str, settings: Mapping[str, Setting]) -> str:
+    """A policy's name with these settings. Numbers are written in full: the router reads them back."""
+    words = [f"{key}={value if isinstance(value, str) else repr(value)}" for key, value in settings.items()]
+    return name + (":" + ",".join([word.removesuffix(".0") for word in words]) if words else "")
+
+
+def _word(name: str, key: str, text: str) -> str:
+    if not re.fullmatch(r"[\w.:+-]+", text):
+        raise PolicyError(f"policy {name}: {key} is a word, not {text!r}")
+    return text
 
 
 def _number(name: str, key: str, text: str, whole: bool) -> int | float:
-    low, high = LIMITS[key]
+    low, high = LIMITS.get(key, UNLIMITED)
     try:
         value = int(text) if whole else float(text)
     except ValueError:
-        value = float("nan")
+        value = math.nan
     if not low <= value <= high:
         kind = "a whole number" if whole else "a number"
-        raise PolicyError(f"policy {name}: {key} is {kind} from {low} to {high}, not {text!r}")
+        bounds = f" from {low} to {high}" if key in LIMITS else ""
+        raise PolicyError(f"policy {name}: {key} is {kind}{bounds}, not {text!r}")
     return value

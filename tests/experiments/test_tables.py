@@ -235,6 +235,8 @@ def test_servers_in_the_studys_words(study: Summary) -> None:
     named = [("one", {}), ("static", {"n": 8, "wait": 0.5}), ("static", {"n": 4, "wait": 0.5}), ("later", {"x": 2})]
     words = [server(replace(cell, policy=policy, params=params)) for policy, params in named]
     assert words == ["one at a time", "static", "static n=4", "later x=2"]
+    guessing = replace(cell, policy="shortest", params={"seats": 64, "predictor": "noisy:0.5", "patience": 0.1})
+    assert server(guessing) == "shortest first predictor=noisy:0.5"
 
 
 def test_remarks_say_what_figures_do_not(study: Summary) -> None:

@@ -47,6 +47,9 @@ class State:
     free: int
     served: Mapping[str, int] = field(default_factory=dict)
 
+    def first(self, most: int) -> tuple[Request, ...]:
+        return self.waiting[:most]
+
 
 def state(policy: Policy, received: tuple[int, ...], running: int) -> State:
     waiting = tuple(Request(id, at) for id, at in enumerate(received))
@@ -95,7 +98,7 @@ def test_the_defaults_are_the_studys() -> None:
         Static(8, 0.5),
         Continuous(64),
     ]
-    assert [parse_policy(name).seats for name in POLICIES] == [1, 8, 64]
+    assert [parse_policy(name).seats for name in [*POLICIES][:3]] == [1, 8, 64]
 
 
 @pytest.mark.parametrize(
