@@ -67,7 +67,7 @@ def clients(
         if index >= of:
             raise ValueError(f"--index {index} is not below --of {of}")
         plan = ArrivalPlan(arrivals, None if arrivals == "at-once" else rate, seed)
-        arrival_times(plan, requests)
+        times = arrival_times(plan, requests)
         asked = load_prompts(workload, prompts, requests, max_tokens, seed)
         out.mkdir(parents=True, exist_ok=True)
         facts = {
@@ -75,7 +75,7 @@ def clients(
             "max_tokens": max_tokens, "ignore_eos": ignore_eos, "share_prefix": share_prefix,
         }  # fmt: skip
         settings = ClientSettings(
-            router, run, cell, index, of, out, plan, asked, max_tokens, ignore_eos, share_prefix, margins,
+            router, run, cell, index, of, out, times, asked, max_tokens, ignore_eos, share_prefix, margins,
             start_timeout, facts,
         )  # fmt: skip
         client = Client(settings, StopRequest())

@@ -6,12 +6,16 @@ import click
 
 COMMANDS = {
     "rush": ("experiments.rush_cli", "rush", "Replay one seeded crowd under several admission policies."),
+    "policies": ("experiments.policies_cli", "policies", "List the admission policies and their settings."),
     "sweep": ("experiments.sweep_cli", "sweep", "Start N replies together, for growing N: what batching gains."),
     "prefix": ("experiments.prefix_cli", "prefix", "Sort emails without and with the cache of what prompts share."),
     "kv-quant": ("experiments.kv_quant_cli", "kv_quant", "Find a name in a long pile, with a KV cache of fewer bits."),
     "repeat": ("experiments.repeat_cli", "repeat", "Ask the same again, alone and in batches: are answers the same?"),
     "selftest": ("experiments.selftest_cli", "selftest", "Measure the instrument itself on this machine."),
     "explain-verdict": ("experiments.explain_cli", "explain", "Show every check of a run's cells, with its number."),
+    "report": ("experiments.report_cli", "report", "Write a run's report.html again, and its picture as PNG or SVG."),
+    "runs": ("experiments.runs_cli", "runs", "List the run folders, newest first, and what each found."),
+    "compare": ("experiments.compare_cli", "compare_command", "Two runs side by side; fails where a gate does."),
     "analyse": ("experiments.analyse_cli", "analyse_command", "Rebuild a run's summary.json from its records."),
     "fetch": ("experiments.fetch_cli", "fetch", "Fetch a model, once; the embedded one by default."),
     "kv-size": ("experiments.kv_size_cli", "kv_size", "What a model's KV cache takes, from its configuration alone."),

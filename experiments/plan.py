@@ -8,7 +8,7 @@ from itertools import product
 from clients.arrivals import ArrivalPlan, arrival_times
 from experiments.cell import Cell
 from protocol.clock import seconds
-from router.policies import Continuous, Policy, label, parse_policy, spec
+from router.policies import Continuous, Policy, label, params, parse_policy, spec
 from worker.options import Server
 from worker.profile import load_profile
 
@@ -69,12 +69,17 @@ class Offer:
 
 
 def named_policies(names: str, seats: int) -> tuple[str, ...]:
-    """`one,static,continuous` as policy specs, `continuous` with this many seats."""
-    default = Continuous().seats
-    return tuple(
-        f"{name}:seats={seats}" if name == Continuous.name and seats != default else name
-        for name in [part.strip() for part in names.split(",")]
-    )
+    """`one,static,continuous` as policy specs, with this many seats where seats are a setting."""
+    return tuple(with_seats(part.strip(), seats) for part in names.split(","))
+
+
+def with_seats(policy: str, seats: int) -> str:
+    """A policy spec, with this many seats if they are a setting of its and it does not name them. Raises
+    PolicyError."""
+    made = parse_policy(policy)
+    if seats == Continuous().seats or "seats" not in params(made) or "seats=" in policy:
+        return policy
+    return spec(replace(made, seats=seats))  # type: ignore[type-var]
 
 
 def two_digits(value: float) -> float:

@@ -14,21 +14,22 @@ from clients.arrivals import ARRIVALS, ArrivalPlan
 from clients.cli import load_prompts
 from clients.workloads import WORKLOADS
 from experiments import plan
-from experiments.launch import finish, launch, objective_option, run_options
+from experiments.launch import console_for, finish, json_option, launch, objective_option, run_options
 from experiments.manifest import differences
 from experiments.memory import shortage
 from experiments.objectives import check_objectives
-from experiments.plan import Offer, RushSettings, cells, known_reply_s, named_policies
+from experiments.plan import Offer, RushSettings, cells, known_reply_s, named_policies, with_seats
 from experiments.run import Run
 from experiments.run_folder import RunFolderError, read_manifest
-from router.policies import PolicyError, parse_policy
+from router.policies import PolicyError, label, parse_policy
+from router.trial import try_out
 from worker import models
 from worker.options import NOT_BATCHED, Server, server_options
 
 AUTO = "auto"
 LONGEST_TIMEOUT_S = 366 * 86_400.0
 LOWEST_SEED, HIGHEST_SEED = -(2**63), 2**63 - 1
-NOT_SETTINGS = {"like", "out", "dry_run", "study"}
+NOT_SETTINGS = {"like", "out", "dry_run", "study", "as_json"}
 
 
 @click.command()
@@ -38,7 +39,8 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
     "--policy",
     multiple=True,
     metavar="NAME[:KEY=VALUE,...]",
-    help="A policy with its settings, such as static:n=4,wait=1 or continuous:seats=8; repeatable.",
+    help="A policy with its settings, such as static:n=4,wait=1 or shortest:predictor=prompt, or your own, "
+    "FILE.py:CLASS; repeatable. headway policies lists them.",
 )
 @click.option(
     "--rates",
@@ -82,7 +84,7 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
     type=click.IntRange(1, 100_000),
     default=64,
     show_default=True,
-    help="Seats of continuous, where --policy does not say.",
+    help="Seats of continuous and whatever else has seats, where --policy does not say.",
 )
 @click.option(
     "--queue",
@@ -95,6 +97,7 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
 @click.option("--share-prefix", is_flag=True, help="Have the worker keep what it read of the turns that prompts share.")
 @objective_option
 @run_options
+@json_option
 @click.option(
     "--quick",
     is_flag=True,
@@ -108,14 +111,16 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study"}
     metavar="RUN",
     help="Repeat a run with the settings of its folder, and list what differs.",
 )
-def rush(like: Path | None, out: Path, dry_run: bool, study: bool, server: Server, **options: Any) -> None:
+def rush(
+    like: Path | None, out: Path, dry_run: bool, study: bool, server: Server, as_json: bool, **options: Any
+) -> None:
     """Replay one seeded crowd under several admission policies.
 
     Every policy serves the same requests at the same times, each role in a process of its own: one worker with the
     model, and for every policy and rate a fresh router and fresh clients. Prints what a customer waited, and how long
     the reply took to write; all timing records stay in the run's folder.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = console_for(as_json)
     try:
         earlier = None
         if like is not None:
@@ -146,7 +151,7 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, earli
     if earlier is not None:
         for line in differences(earlier, run.manifest) or ["Nothing that a measurement depends on differs."]:
             console.print(line, soft_wrap=True)
-    return finish(run, summary)
+    return finish(run, summary, study)
 
 
 def plan_text(settings: RushSettings, earlier: dict[str, Any] | None) -> list[str]:
@@ -253,16 +258,13 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def with_seats(spec: str, seats: int) -> str:
-    """A policy spec, `continuous` with the run's seats where it names none itself."""
-    return named_policies(spec, seats)[0] if spec == "continuous" else spec
-
-
 def check(settings: RushSettings) -> None:
     """Raises ValueError, in one line that says what to do, for what would fail once processes run."""
     made = [parse_policy(spec) for spec in settings.policies]
-    if len(set(map(repr, made))) != len(made):
+    if len(set(map(label, made))) != len(made):
         raise PolicyError(f"a policy is named twice: {', '.join(settings.policies)}")
+    for policy in made:
+        try_out(policy)
     if settings.timeout is not None and not 0 < settings.timeout <= LONGEST_TIMEOUT_S:
         raise ValueError(f"--timeout takes seconds above 0, up to a year; not {settings.timeout}")
     if settings.server.kv_bits is not None and any(policy.seats > 1 for policy in made):

@@ -312,7 +312,7 @@ class Core:
         if not isinstance(decision, Decision):
             raise PolicyError(f"policy {self.policy.name} returned {type(decision).__name__}, not a Decision")
         named = decision.admit + tuple([id for id, _ in decision.reject]) if decision.reject else decision.admit
-        if len(named) != len({*named}) or not all([id in self._waiting for id in named]):
+        if len(named) != len({*named}) or not {*named} <= self._waiting.keys():
             raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
         if len(decision.admit) > self.free:
             raise PolicyError(f"policy {self.policy.name} admitted {len(decision.admit)} to {self.free} free seats")

@@ -22,6 +22,7 @@ from experiments.plan import (
     offers,
     schedule,
     two_digits,
+    with_seats,
 )
 from router.policies import parse_policy
 from worker.options import Server
@@ -168,6 +169,9 @@ def test_minutes(seconds: float, words: str) -> None:
     assert minutes(seconds) == words
 
 
-def test_only_continuous_takes_the_runs_seats() -> None:
+def test_policies_with_seats_take_the_runs() -> None:
     assert named_policies("one, static,continuous", 16) == ("one", "static", "continuous:seats=16")
     assert named_policies("continuous", 64) == ("continuous",)
+    assert named_policies("fair", 16) == ("fair:seats=16",)
+    assert with_seats("shortest:predictor=noisy:0.5", 16) == "shortest:seats=16,predictor=noisy:0.5,patience=0.1"
+    assert with_seats("continuous:seats=4", 16) == "continuous:seats=4"
