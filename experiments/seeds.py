@@ -3,11 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from experiments.analysis import CellSummary
 from experiments.objectives import Goodput, Outcome, decided, parse_objective
-from experiments.statistics import PERCENTILES, Spread, median
+from experiments.statistics import PERCENTILES, Spread
 
 SPREADS = ("ttft", "writing", "reply", "queue_wait", "tpot", "gap", "send_lag", "service")
 MEDIANS = ("done_s", "tokens_per_s")
@@ -93,7 +94,9 @@ def _spread(spreads: Sequence[Spread]) -> Spread:
 
 
 def _typical(values: Iterable[float | None]) -> float | None:
-    return median([value for value in values if value is not None])
+    """Between the middle two of an even number: of two seeds the lower would always look better."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _agreed(cells: Sequence[CellSummary]) -> str | None:

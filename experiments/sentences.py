@@ -52,8 +52,12 @@ def _comparison(of: Comparison) -> str:
         return f"{subject} cannot be compared with {other}'s: no seed has both"
     sign, word = (-1, "sooner") if of.mean < 0 else (1, "later")
     if of.interval is None:
-        amounts, unit = in_one_unit([sign * value for value in of.differences])
         few = "below five seeds the differences alone"
+        if min(of.differences) < 0 < max(of.differences):
+            amounts, unit = in_one_unit(of.differences)
+            mixed = f"are sooner than {other}'s at some seeds and later at others"
+            return f"{subject} {mixed}: {', '.join(amounts)} {unit} ({few}{_beside(of)})"
+        amounts, unit = in_one_unit([sign * value for value in of.differences])
         return f"{subject} are {', '.join(amounts)} {unit} {word} than {other}'s ({few}{_beside(of)})"
     ends = sorted(sign * end for end in of.interval)
     (mean, low, high), unit = in_one_unit([abs(of.mean), *ends])

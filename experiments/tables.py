@@ -172,9 +172,9 @@ def remarks(summary: Summary) -> list[str]:
             lines.append(f"{cell.label}: of {cell.requests} requests, {', '.join(said)}.")
     if summary.drift is not None:
         what = "The machine drifted" if summary.drift["drifted"] else "No drift"
-        lines.append(
-            f"{what}: {summary.drift['label']}, repeated at the end, took {summary.drift['change']:+.1%} time."
-        )
+        change = summary.drift["change"]
+        took = f"{abs(change):.1%} {'more' if change > 0 else 'less'} time"
+        lines.append(f"{what}: {summary.drift['label']}, repeated at the end, took {took}.")
     return lines
 
 

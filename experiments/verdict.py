@@ -106,7 +106,7 @@ def _whole(case: Case) -> Check:
     """The router was there to the end, and so were the worker and all clients."""
     cell, missing = case.cell, 0
     if cell.router is None:
-        return _unknown("cut short", YES)
+        return _check("cut short", 1, YES, "the router's records are missing, or cannot be read", invalid=0)
     if cell.queue is not None:
         missing = cell.router.clients - len(cell.clients)
     cut = cell.queue is None or cell.queue.cut_short is not None or missing > 0

@@ -249,10 +249,10 @@ def test_remarks_say_what_figures_do_not(study: Summary) -> None:
     assert remarks(summary(static, faulty, drift=drift)) == [
         "static at 4.0: batches left with 2, 7, 8, 8, 8, 7.",
         "one at 1.0: of 40 requests, 2 sent over 1 ms late, 3 failed.",
-        "The machine drifted: one at 1.0, repeated at the end, took +10.0% time.",
+        "The machine drifted: one at 1.0, repeated at the end, took 10.0% more time.",
     ]
     calm = drift | {"change": 0.001, "drifted": False}
-    assert remarks(summary(one, drift=calm)) == ["No drift: one at 1.0, repeated at the end, took +0.1% time."]
+    assert remarks(summary(one, drift=calm)) == ["No drift: one at 1.0, repeated at the end, took 0.1% more time."]
 
 
 def test_the_studys_figures_are_typed_in_right() -> None:

@@ -334,10 +334,9 @@ def test_what_became_of_requests_is_a_result_and_no_fault(end: str) -> None:
 
 def test_an_overloaded_cell_is_valid() -> None:
     rush = VirtualRush("one", poisson(40, 4.0, 12))
-    verdict = judge(rush.cell, rush.run())
-    rush_again = verdict_of_virtual(rush)
-    assert (rush_again.verdict, rush_again.load_state) == (VALID, "overloaded")
-    assert verdict.verdict == INVALID, "before it ran there was no account of its end"
+    rush.run()
+    found = verdict_of_virtual(rush)
+    assert (found.verdict, found.load_state) == (VALID, "overloaded")
 
 
 def verdict_of_virtual(rush: VirtualRush) -> Verdict:
@@ -352,12 +351,25 @@ def test_few_requests_lower_nothing() -> None:
 
 
 def test_what_was_not_measured_lowers_nothing() -> None:
-    bare = by_cell([request(0)])[CELL]
+    """Of one request and the router's two words, which no cell is without."""
+    whole = sound()
+    assert whole.router is not None and whole.queue is not None
+    alone = request(0)
+    waited = (alone.admitted or 0) - (alone.received or 0)
+    words = [replace(whole.router, clients=0), replace(whole.queue, area_ns=waited)]
+    bare = by_cell([alone, *words])[CELL]
     found = judge(bare, summarise(CELL, bare))
     assert found.verdict == VALID
     unknown = [check for check in found.checks if check.level == "not measured"]
     assert len(unknown) > len(CHECKS) / 2
     assert all(check.value is None for check in unknown)
+
+
+def test_a_cell_without_the_routers_records_is_no_measurement() -> None:
+    cell = replace(sound(), router=None, queue=None)
+    found = judge(cell, summarise(CELL, cell))
+    assert found.verdict == INVALID
+    assert "the router's records are missing, or cannot be read" in found.reasons
 
 
 # --- two hosts ---
