@@ -1,11 +1,14 @@
 """`headway clients`: one client process, as the supervisor or a person at a terminal starts it."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from clients.arrivals import ARRIVALS, ArrivalPlan, arrival_times
+from clients.options import trace_options, trace_source
+from clients.traces import TracePrompts, read_trace, trace_facts
 from clients.workloads import WORKLOADS, Prompt, cycled, from_file, prompts_for
 from protocol.options import cell_option, role_options, start_timeout_option
 from protocol.process import StopRequest, end_with_parent
@@ -43,6 +46,7 @@ def load_prompts(workload: str, prompts: Path | None, requests: int, max_tokens:
 )
 @click.option("--workload", default="emails", show_default=True, help=f"What they ask: {', '.join(WORKLOADS)}.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
+@trace_options
 @click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Longest reply.")
 @click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
 @click.option("--share-prefix", is_flag=True, help="Have the worker keep what it read of the turns that prompts share.")
@@ -52,7 +56,8 @@ def load_prompts(workload: str, prompts: Path | None, requests: int, max_tokens:
 @role_options
 def clients(
     router: str, index: int, of: int, arrivals: str, rate: float, seed: int, requests: int, workload: str,
-    prompts: Path | None, max_tokens: int, ignore_eos: bool, share_prefix: bool, margins: bool, start_timeout: float,
+    prompts: Path | None, trace: str | None, speed: float, first: int | None, columns: str | None, unit: str | None,
+    max_tokens: int, ignore_eos: bool, share_prefix: bool, margins: bool, start_timeout: float,
     cell: str, run: str, out: Path, supervised: bool,
 ) -> None:  # fmt: skip
     """Send timestamped requests and stamp the replies.
@@ -67,13 +72,18 @@ def clients(
         if index >= of:
             raise ValueError(f"--index {index} is not below --of {of}")
         plan = ArrivalPlan(arrivals, None if arrivals == "at-once" else rate, seed)
-        times = arrival_times(plan, requests)
-        asked = load_prompts(workload, prompts, requests, max_tokens, seed)
+        source = trace_source(trace, speed, first, columns, unit)
+        if source is None:
+            times = arrival_times(plan, requests)
+            asked: Sequence[Prompt] = load_prompts(workload, prompts, requests, max_tokens, seed)
+        else:
+            replayed = read_trace(source)
+            times, asked = replayed.times, TracePrompts(replayed)
         out.mkdir(parents=True, exist_ok=True)
         facts = {
             "arrivals": arrivals, "rate": plan.rate, "seed": seed, "workload": str(prompts or workload),
             "max_tokens": max_tokens, "ignore_eos": ignore_eos, "share_prefix": share_prefix,
-        }  # fmt: skip
+        } | ({} if source is None else trace_facts(source))  # fmt: skip
         settings = ClientSettings(
             router, run, cell, index, of, out, times, asked, max_tokens, ignore_eos, share_prefix, margins,
             start_timeout, facts,

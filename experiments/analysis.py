@@ -132,7 +132,7 @@ def summarise(name: str, cell: CellRecords, objectives: Sequence[Objective] = ()
     return CellSummary(
         **_identity(name, cell),
         **_counts(cell, sent),
-        **_latencies(sent, done),
+        **(_latencies(sent, done) | _gap_of_steps(cell)),
         **_served(cell, sent),
         **_lasted(_on_one_clock(cell)),
         **_vitals(cell),
@@ -180,14 +180,25 @@ def _latencies(sent: Sequence[RequestRecord], done: Sequence[RequestRecord]) -> 
     }
 
 
+def _gap_of_steps(cell: CellRecords) -> dict[str, Any]:
+    """Of a simulation that kept no message the longest gap alone is known, over all its replies."""
+    longest = cell.worker.facts.get("longest_gap_s") if cell.worker else None
+    return {} if longest is None else {"gap": Spread(0, None, None, None, longest)}
+
+
 def _served(cell: CellRecords, sent: Sequence[RequestRecord]) -> dict[str, Any]:
     """What the worker did for them."""
     return {
         "tokens": _tokens(sent),
         "prompt_tokens": sum(step.prompt_tokens for step in cell.steps) if cell.steps else None,
         "departures": departures(sent) if cell.router and cell.router.policy == "static" else None,
-        "peak_seats": max((step.in_flight for step in cell.steps), default=None),
+        "peak_seats": max((step.in_flight for step in cell.steps), default=_held(cell)),
     }
+
+
+def _held(cell: CellRecords) -> int | None:
+    """What the worker says of the most requests it held, where it kept no steps."""
+    return cell.worker.facts.get("held") if cell.worker else None
 
 
 def _lasted(cell: CellRecords) -> dict[str, Any]:
@@ -213,7 +224,12 @@ def _sent(cell: CellRecords) -> list[RequestRecord]:
 
 
 def _tokens(sent: Sequence[RequestRecord]) -> int:
-    return sum(len(r.tokens or ()) for r in sent)
+    return sum(map(written, sent))
+
+
+def written(request: RequestRecord) -> int:
+    """Tokens of a reply, whether or not each of them was kept."""
+    return len(request.tokens or ()) if request.written is None else request.written
 
 
 def _promises(cell: CellRecords, sent: Sequence[RequestRecord], objectives: Sequence[Objective]) -> dict[str, Any]:
@@ -270,7 +286,7 @@ def _order_violations(cell: CellRecords) -> int:
 
 def tpot(request: RequestRecord) -> float | None:
     """Time per output token: (last - first) / (tokens - 1), seconds; None for a reply of fewer than two tokens."""
-    first, last, tokens = request.first_received, request.last_received, len(request.tokens or ())
+    first, last, tokens = request.first_received, request.last_received, written(request)
     if first is None or last is None or tokens < 2:
         return None
     return seconds(last - first) / (tokens - 1)

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
-from experiments.analysis import DURATIONS, LIFE, CellRecords, CellSummary, gaps, summarise, tpot
+from experiments.analysis import DURATIONS, LIFE, CellRecords, CellSummary, gaps, summarise, tpot, written
 from protocol.clock import seconds
 from protocol.records import RequestRecord
 
@@ -34,7 +34,7 @@ def columns(text: bool) -> list[str]:
 
 def _row(figures: CellSummary, request: RequestRecord, text: bool) -> Iterable[Any]:
     place = [request.cell, *(getattr(figures, name) for name in CELL[1:])]
-    facts = [*(getattr(request, name) for name in REQUEST), len(request.tokens or ())]
+    facts = [*(getattr(request, name) for name in REQUEST), written(request)]
     stamps = [getattr(request, f) for f in STAMPS]
     spans = [_span(request, *ends) for ends in SPANS.values()]
     derived = [*spans, tpot(request), max(gaps(request), default=None)]

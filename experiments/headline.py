@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from experiments.analysis import CellSummary
 from experiments.comparison import policy_label
 from experiments.findings_headlines import HEADLINES, NOTHING
-from experiments.run_folder import Summary
+from experiments.run_folder import SIMULATED, Summary
 from experiments.seeds import over_seeds, seeds_of
 from experiments.statistics import Spread, overlap
 from experiments.tables import SERVERS, changed_settings, highest, offered, seconds_text, setting_words
@@ -23,6 +23,8 @@ def headline(summary: Summary) -> str:
     worst) at the highest rate; of others what they are about. An incomplete run says so first."""
     about = HEADLINES.get(summary.experiment)
     told = about(summary.findings) if about is not None and summary.findings is not None else _rush(summary)
+    if summary.experiment == SIMULATED:
+        told = f"Simulated: {told[:1].lower()}{told[1:]}"
     return told if summary.complete else f"Incomplete: {(summary.reason or 'no reason known').rstrip('.')}. {told}"
 
 

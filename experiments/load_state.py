@@ -1,15 +1,53 @@
 """Whether a cell's queue grew as long as requests came: stable, overloaded, or not determined."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean, median
+from typing import Any
+
+import numpy as np
 
 from experiments.analysis import CellRecords
 from experiments.thresholds import THRESHOLDS, Thresholds
 from protocol.records import RequestRecord
 
 STABLE, OVERLOADED, NOT_DETERMINED = "stable", "overloaded", "not determined"
+NEVER = np.iinfo(np.int64).min
+
+Times = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """The requests that a router received, in order of receipt: nanoseconds on its clock, NEVER for what did not
+    happen; whether they were rejected, and cancelled. `full` says whether its queue was full at some time."""
+
+    received: Times
+    admitted: Times
+    ended: Times
+    rejected: Flags
+    cancelled: Flags
+    full: bool
+
+    @property
+    def left(self) -> Times:
+        """When they stopped waiting."""
+        return np.where(self.admitted == NEVER, self.ended, self.admitted)
+
+
+def lives_of(cell: CellRecords) -> Lives:
+    """Of the records of a cell."""
+    came = sorted([r for r in cell.requests if r.received is not None], key=lambda r: r.received or 0)
+    received, admitted, ended = (
+        np.array([NEVER if (at := getattr(r, name)) is None else at for r in came], dtype=np.int64)
+        for name in ("received", "admitted", "ended")
+    )
+    rejected, cancelled = (np.array([r.end == end for r in came], dtype=np.bool_) for end in ("rejected", "cancelled"))
+    return Lives(received, admitted, ended, rejected, cancelled, queue_was_full(cell))
+
+
+def queue_was_full(cell: CellRecords) -> bool:
+    return cell.router is not None and cell.queue is not None and cell.queue.longest >= cell.router.queue
 
 
 def load_state(cell: CellRecords, limits: Thresholds = THRESHOLDS) -> str:
@@ -24,15 +62,20 @@ def load_state(cell: CellRecords, limits: Thresholds = THRESHOLDS) -> str:
     above the one before. At `u` times its capacity a server falls behind by 1 - 1/u of a request with each that comes,
     so the means rise by 3/4 (1 - 1/u) of them all: a tenth at 1.15 times the capacity.
     """
-    came = sorted([r for r in cell.requests if r.received is not None], key=lambda r: r.received or 0)
-    if len(came) < limits.load_fewest:
+    return state_of(lives_of(cell), limits)
+
+
+def state_of(lives: Lives, limits: Thresholds = THRESHOLDS) -> str:
+    """The same, of the requests alone."""
+    count = len(lives.received)
+    if count < limits.load_fewest:
         return NOT_DETERMINED
-    few = limits.load_share * len(came)
-    if turned_away(cell) > few:
+    few = limits.load_share * count
+    if _turned_away(lives) > few:
         return OVERLOADED
-    if _arrivals_ns(came) < limits.load_services * _service_ns(came):
+    if lives.received[-1] - lives.received[0] < limits.load_services * _service_ns(lives):
         return NOT_DETERMINED
-    means, backlog, held = _found_means(came), _backlog(came), _held(came)
+    means, backlog, held = _found_means(lives), _backlog(lives), _held(lives)
     rose = means[-1] - means[0] > few
     if rose and means == sorted(set(means)) and backlog > held:
         return OVERLOADED
@@ -42,14 +85,14 @@ def load_state(cell: CellRecords, limits: Thresholds = THRESHOLDS) -> str:
 def turned_away(cell: CellRecords) -> int:
     """How many requests were rejected while the queue was full, or whose time was over when they had waited longer
     than they were served."""
-    full = cell.router is not None and cell.queue is not None and cell.queue.longest >= cell.router.queue
-    rejected = sum(r.end == "rejected" and r.admitted is None and r.received is not None for r in cell.requests)
-    return rejected * full + sum(r.end == "cancelled" and _mostly_waited(r) for r in cell.requests)
+    return _turned_away(lives_of(cell))
 
 
-def _mostly_waited(request: RequestRecord) -> bool:
-    left, received, ended = left_queue(request), request.received, request.ended
-    return left is not None and received is not None and ended is not None and left - received > ended - left
+def _turned_away(lives: Lives) -> int:
+    left, known = lives.left, (lives.left != NEVER) & (lives.ended != NEVER)
+    rejected = lives.rejected & (lives.admitted == NEVER)
+    mostly_waited = lives.cancelled & known & (left - lives.received > lives.ended - left)
+    return int(rejected.sum()) * lives.full + int(mostly_waited.sum())
 
 
 def left_queue(request: RequestRecord) -> int | None:
@@ -57,34 +100,28 @@ def left_queue(request: RequestRecord) -> int | None:
     return request.ended if request.admitted is None else request.admitted
 
 
-def _arrivals_ns(came: Sequence[RequestRecord]) -> int:
-    return (came[-1].received or 0) - (came[0].received or 0)
+def _service_ns(lives: Lives) -> float:
+    served = (lives.admitted != NEVER) & (lives.ended != NEVER)
+    return float(np.median((lives.ended - lives.admitted)[served])) if served.any() else 0.0
 
 
-def _service_ns(came: Sequence[RequestRecord]) -> float:
-    return median([r.ended - r.admitted for r in came if r.admitted is not None and r.ended is not None] or [0])
-
-
-def _found_means(came: Sequence[RequestRecord]) -> list[float]:
+def _found_means(lives: Lives) -> list[float]:
     """How many were in the system as each one came: means of the four quarters."""
-    ends = sorted(r.ended for r in came if r.ended is not None)
-    found = [number - bisect_right(ends, r.received or 0) for number, r in enumerate(came)]
+    ends = np.sort(lives.ended[lives.ended != NEVER])
+    found = np.arange(len(lives.received)) - np.searchsorted(ends, lives.received, side="right")
     bounds = [len(found) * quarter // 4 for quarter in range(5)]
-    return [fmean(found[begin:end]) for begin, end in pairwise(bounds)]
+    return [int(found[begin:end].sum()) / (end - begin) for begin, end in pairwise(bounds)]
 
 
-def _backlog(came: Sequence[RequestRecord]) -> int:
+def _backlog(lives: Lives) -> int:
     """How many waited when the last one came, itself among them if it had to."""
-    last = came[-1].received or 0
-    return sum((left := left_queue(r)) is None or left > last for r in came)
+    return int(((lives.left == NEVER) | (lives.left > lives.received[-1])).sum())
 
 
-def _held(came: Sequence[RequestRecord]) -> int:
+def _held(lives: Lives) -> int:
     """The most that were admitted and had not ended, at any time."""
-    begins = [(r.admitted, 1) for r in came if r.admitted is not None]
-    ends = [(r.ended, -1) for r in came if r.admitted is not None and r.ended is not None]
-    held = most = 0
-    for _, change in sorted(begins + ends):
-        held += change
-        most = max(most, held)
-    return most
+    begins = lives.admitted[lives.admitted != NEVER]
+    ends = lives.ended[(lives.admitted != NEVER) & (lives.ended != NEVER)]
+    times, changes = np.concatenate((begins, ends)), np.repeat([1, -1], [len(begins), len(ends)])
+    held = np.cumsum(changes[np.lexsort((changes, times))])
+    return int(held.max(initial=0))

@@ -5,6 +5,7 @@ from pathlib import Path
 import psutil
 
 from clients.cli import load_prompts
+from clients.traces import read_trace
 from clients.workloads import limits
 from experiments.cell import Cell
 from experiments.kv_families import kv_shape
@@ -45,6 +46,8 @@ def shortage(server: Server, cell: Cell) -> str | None:
 
 def longest_request(cell: Cell) -> int:
     """Tokens of the longest prompt and its reply, as far as its bytes tell them before a tokenizer does."""
+    if cell.trace is not None:
+        return max(request.prompt + request.reply for request in read_trace(cell.trace).requests)
     file = Path(cell.prompts) if cell.prompts is not None else None
     prompts = load_prompts(cell.workload, file, cell.requests, cell.max_tokens, cell.seed)
     lengths = {

@@ -4,8 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 from clients.arrivals import ArrivalPlan, arrival_times
+from clients.cli import load_prompts
+from clients.traces import TracePrompts, TraceSource, read_trace
+from clients.workloads import Prompt
 from experiments.cell import Cell
 from protocol.clock import seconds
 from router.policies import Continuous, Policy, label, params, parse_policy, spec
@@ -28,7 +32,8 @@ class RushSettings:
     """Everything that decides what a rush measures; plain values, as they stand in its manifest.
 
     `rates` are requests per second, None to choose them from a calibration; `loads` are the study's loads to offer
-    then. Every cell is measured once for each of `seeds`; `objectives` are what the records are held against.
+    then. Every cell is measured once for each of `seeds`; `objectives` are what the records are held against. A `trace`
+    takes the place of rates, arrivals and workload.
     `max_tokens` and `timeout` as in the command's help.
     """
 
@@ -49,6 +54,7 @@ class RushSettings:
     share_prefix: bool = False
     drift_cell: bool = True
     objectives: tuple[str, ...] = ()
+    trace: TraceSource | None = None
 
     @property
     def calibration_requests(self) -> int:
@@ -89,6 +95,8 @@ def two_digits(value: float) -> float:
 
 def offers(settings: RushSettings, capacity: float | None) -> list[Offer] | None:
     """What is offered, slowest first; `capacity` is replies a second one at a time. None when it must be measured."""
+    if settings.trace is not None:
+        return [Offer(two_digits(read_trace(settings.trace).rate), None)]
     if settings.arrivals == "at-once":
         return [Offer(None, None)]
     if settings.rates is not None:
@@ -148,6 +156,7 @@ def _cell(settings: RushSettings, name: str, label: str, policy: str, offer: Off
         seed=seed,
         workload=settings.workload,
         prompts=settings.prompts,
+        trace=settings.trace,
         ignore_eos=settings.ignore_eos,
         share_prefix=settings.share_prefix,
         clients=settings.clients,
@@ -186,8 +195,24 @@ def expected_s(cell: Cell, reply_s: float) -> float:
 
 def schedule(cell: Cell) -> list[float]:
     """Intended times of the cell's requests, in seconds from zero."""
-    plan = ArrivalPlan("at-once" if cell.rate is None else cell.arrivals, cell.rate, cell.seed)
-    return [seconds(time) for time in arrival_times(plan, cell.requests)]
+    return [seconds(time) for time in arrivals(cell)]
+
+
+def arrivals(cell: Cell) -> tuple[int, ...]:
+    """The same in nanoseconds."""
+    if cell.trace is not None:
+        return read_trace(cell.trace).times
+    return arrival_times(
+        ArrivalPlan("at-once" if cell.rate is None else cell.arrivals, cell.rate, cell.seed), cell.requests
+    )
+
+
+def prompts(cell: Cell) -> Sequence[Prompt]:
+    """What the cell's requests ask, by id."""
+    if cell.trace is not None:
+        return TracePrompts(read_trace(cell.trace))
+    file = Path(cell.prompts) if cell.prompts is not None else None
+    return load_prompts(cell.workload, file, cell.requests, cell.max_tokens, cell.seed)
 
 
 def minutes(total_s: float) -> str:

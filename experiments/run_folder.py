@@ -4,7 +4,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import orjson
 
 from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
 from experiments.comparison import Comparison, comparisons
+from experiments.load_state import load_state
 from experiments.objectives import Objective, parse_objective
 from experiments.seeds import Pooled, pooled
 from experiments.thresholds import THRESHOLDS
+from experiments.twin.comparison import Twin, twin_of
 from experiments.verdict import Verdict, circumstances, judge, judged
 from protocol.records import read_folder
 
@@ -30,6 +32,7 @@ FINDINGS = {
     "selftest": "experiments.selftest_findings",
 }
 CALCULATED = ("kv-size",)
+SIMULATED = "simulate"  # of such a run there is no instrument to judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Summary:
     """What summary.json holds. `complete` is False when the run ended early or lost a cell, `reason` says why; `drift`
     compares a cell with its repetition at the end of the run; `findings` are what the experiment is about, beyond the
     figures of its cells; `comparisons` are of policies on the same arrivals, and `pooled` is what all seeds together
-    say of each policy and rate, where a run has several seeds."""
+    say of each policy and rate, where a run has several seeds; `twin` is its simulation, where one was asked for."""
 
     schema: int
     experiment: str
@@ -49,6 +52,7 @@ class Summary:
     findings: dict[str, Any] | None
     comparisons: list[Comparison] = field(default_factory=list)
     pooled: list[Pooled] = field(default_factory=list)
+    twin: Twin | None = None
 
 
 class RunFolderError(Exception):
@@ -120,10 +124,30 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
     """The summary of a run, from its manifest (none: roles started by hand) and its cells."""
     promised = objectives_of(manifest)
     measured = {name: summarise(name, cells[name], promised) for name in sorted(cells)}
-    verdicts = verdicts_of(manifest, cells, measured)
-    figures = {name: judged(cell, verdicts[name]) for name, cell in measured.items()}
+    if manifest.get("experiment") == SIMULATED:
+        figures = {name: replace(cell, load_state=load_state(cells[name])) for name, cell in measured.items()}
+    else:
+        verdicts = verdicts_of(manifest, cells, measured)
+        figures = {name: judged(cell, verdicts[name]) for name, cell in measured.items()}
+    found = _findings(manifest.get("experiment", "by-hand"), manifest, cells)
+    return replace(summed_up(manifest, figures, found), twin=_twin(manifest, cells, figures))
+
+
+def _twin(
+    manifest: Mapping[str, Any], cells: Mapping[str, CellRecords], figures: Mapping[str, CellSummary]
+) -> Twin | None:
+    """The simulation beside a run that asked for it."""
+    if not manifest.get("twin"):
+        return None
+    return twin_of(manifest, cells, {name: figures[name] for name in shown_names(manifest, figures)})
+
+
+def summed_up(
+    manifest: Mapping[str, Any], figures: Mapping[str, CellSummary], findings: dict[str, Any] | None = None
+) -> Summary:
+    """The summary of a run, from its manifest and the figures of its cells."""
     experiment = manifest.get("experiment", "by-hand")
-    shown = [figures[name] for name in shown_names(manifest, cells)]
+    shown = [figures[name] for name in shown_names(manifest, figures)]
     reason = manifest.get("reason") or _lost(manifest) or (None if experiment in CALCULATED else _missing(shown))
     return Summary(
         schema=SCHEMA,
@@ -133,7 +157,7 @@ def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summ
         cells=shown,
         calibration=figures.get("calibration"),
         drift=drift(manifest, figures),
-        findings=_findings(experiment, manifest, cells),
+        findings=findings,
         comparisons=comparisons(shown) if len(_settings(manifest).get("seeds") or ()) > 1 else [],
         pooled=pooled(shown),
     )

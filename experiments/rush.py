@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.analysis import by_cell, summarise
+from experiments.fit import FitError
+from experiments.fitted import WantedTwin
 from experiments.plan import (
     CALIBRATION,
     Offer,
@@ -19,17 +21,19 @@ from experiments.plan import (
 from experiments.run import Run
 from experiments.supervisor import CellFailed
 from protocol.records import read_folder
+from worker.profile import as_json
 
 
 @dataclass(slots=True)
 class Rush:
     """What a rush does in its run. `calibration` is an earlier run's, to be repeated with its rates; `reply_s` is the
-    time of one reply alone, once it is known."""
+    time of one reply alone, once it is known; `twin` is the simulation that is wanted beside it."""
 
     settings: RushSettings
     run: Run
     calibration: Mapping[str, Any] | None = None
     reply_s: float | None = None
+    twin: WantedTwin | None = None
 
     def measure(self) -> None:
         """Every cell of the plan. Raises CellFailed at the first that cannot be measured: the others would be compared
@@ -52,6 +56,19 @@ class Rush:
             self.run.console.print(f"{len(everything)} cells, about {minutes(total)}.")
         for number, cell in enumerate(everything, start=1):
             self.run.cell(cell, f"{number}/{len(everything)} {cell.label}")
+        if self.twin is not None:
+            self._keep_twin(self.twin)
+
+    def _keep_twin(self, wanted: WantedTwin) -> None:
+        """What the simulation beside this run goes by."""
+        try:
+            profile, source = wanted.profile_for(self.run.folder)
+        except FitError as error:
+            self.run.console.print(f"No twin: {error}", soft_wrap=True)
+            return
+        server = self.settings.server
+        sizes = {"prefill_batch": server.prefill_batch, "prefill_step": server.prefill_step}
+        self.run.keep(twin={**sizes, "from": source, "unseen": wanted.unseen, "profile": as_json(profile)})
 
     def _calibrate(self) -> list[Offer]:
         """Measure replies a second one at a time, on a few requests that wait from the start."""

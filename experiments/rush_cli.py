@@ -10,10 +10,13 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
-from clients.arrivals import ARRIVALS, ArrivalPlan
+from clients.arrivals import ArrivalPlan
 from clients.cli import load_prompts
-from clients.workloads import WORKLOADS
+from clients.options import trace_source
+from clients.traces import TraceSource, read_trace
 from experiments import plan
+from experiments.crowd_options import AUTO, HIGHEST_SEED, LOWEST_SEED, crowd_options
+from experiments.fitted import WantedTwin, named_profile
 from experiments.launch import console_for, finish, json_option, launch, objective_option, run_options
 from experiments.manifest import differences
 from experiments.memory import shortage
@@ -26,78 +29,20 @@ from router.trial import try_out
 from worker import models
 from worker.options import NOT_BATCHED, Server, server_options
 
-AUTO = "auto"
 LONGEST_TIMEOUT_S = 366 * 86_400.0
-LOWEST_SEED, HIGHEST_SEED = -(2**63), 2**63 - 1
-NOT_SETTINGS = {"like", "out", "dry_run", "study", "as_json"}
+THE_STUDYS = "one,static,continuous"
+NOT_SETTINGS = {"like", "out", "dry_run", "study", "as_json", "twin", "profile_fit"}
 
 
 @click.command()
 @server_options()
-@click.option("--policies", default="one,static,continuous", show_default=True, help="Short for one --policy each.")
-@click.option(
-    "--policy",
-    multiple=True,
-    metavar="NAME[:KEY=VALUE,...]",
-    help="A policy with its settings, such as static:n=4,wait=1 or shortest:predictor=prompt, or your own, "
-    "FILE.py:CLASS; repeatable. headway policies lists them.",
-)
-@click.option(
-    "--rates",
-    default=AUTO,
-    show_default=True,
-    help="Requests per second, such as 1,2,4. auto: measure one at a time, then offer the study's four loads "
-    "(0.46, 0.93, 1.85 and 3.7 times that).",
-)
-@click.option(
-    "--arrivals",
-    type=click.Choice([*ARRIVALS]),
-    default="poisson",
-    show_default=True,
-    help="How requests arrive; at-once needs no rates.",
-)
-@click.option("--requests", type=click.IntRange(1), help=f"Requests of every cell. [default: {plan.REQUESTS}]")
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(1),
-    help=f"Longest reply. [default: {plan.TOKENS}, {plan.CPU_TOKENS} for a model on a CPU]",
-)
+@crowd_options
 @click.option("--ignore-eos", is_flag=True, help="Write on to the limit when the model would stop.")
-@click.option("--workload", default="emails", show_default=True, help=f"What is asked: {', '.join(WORKLOADS)}.")
-@click.option("--prompts", type=click.Path(path_type=Path), help="JSON Lines file of prompts, instead of a workload.")
-@click.option(
-    "--seed",
-    type=click.IntRange(LOWEST_SEED, HIGHEST_SEED),
-    default=12,
-    show_default=True,
-    help="Seed of the arrivals (12 is the study's).",
-)
-@click.option(
-    "--seeds",
-    metavar="SEED,...",
-    help="Several seeds, such as 12,13,14,15,16: every cell is measured once for each, and policies are compared on "
-    "the same arrivals, with intervals from five seeds up.",
-)
 @click.option("--clients", type=click.IntRange(1, 64), default=2, show_default=True, help="Client processes.")
-@click.option(
-    "--seats",
-    type=click.IntRange(1, 100_000),
-    default=64,
-    show_default=True,
-    help="Seats of continuous and whatever else has seats, where --policy does not say.",
-)
-@click.option(
-    "--queue",
-    type=click.IntRange(1, 10**9),
-    default=4096,
-    show_default=True,
-    help="Longest queue; beyond it requests are rejected.",
-)
-@click.option("--timeout", type=float, help="Seconds after which a request is cancelled; none by default.")
 @click.option("--share-prefix", is_flag=True, help="Have the worker keep what it read of the turns that prompts share.")
 @objective_option
-@run_options
 @json_option
+@run_options
 @click.option(
     "--quick",
     is_flag=True,
@@ -105,6 +50,13 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study", "as_json"}
     "no cell repeated to see drift.",
 )
 @click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@click.option("--twin", is_flag=True, help="Simulate the same cells afterwards, and show how far off that is.")
+@click.option(
+    "--profile-fit",
+    metavar="RUN",
+    help="Costs of the twin: an earlier run's folder, such as a sweep's, or a cost profile. By default they are fitted "
+    "from this run's own steps, which the twin then has seen.",
+)
 @click.option(
     "--like",
     type=click.Path(path_type=Path),
@@ -112,8 +64,9 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study", "as_json"}
     help="Repeat a run with the settings of its folder, and list what differs.",
 )
 def rush(
-    like: Path | None, out: Path, dry_run: bool, study: bool, server: Server, as_json: bool, **options: Any
-) -> None:
+    like: Path | None, out: Path, dry_run: bool, study: bool, server: Server, as_json: bool, twin: bool,
+    profile_fit: str | None, **options: Any,
+) -> None:  # fmt: skip
     """Replay one seeded crowd under several admission policies.
 
     Every policy serves the same requests at the same times, each role in a process of its own: one worker with the
@@ -129,22 +82,34 @@ def rush(
         refuse_both_seeds(click.get_current_context())
         settings = settings_like(earlier) if earlier is not None else settings_from(server, options)
         check(settings)
+        wanted = wanted_twin(twin, profile_fit)
     except (ValueError, RunFolderError) as error:
         raise click.UsageError(str(error)) from None
     for line in plan_text(settings, earlier):
         console.print(line, soft_wrap=True)
     if not dry_run:
-        sys.exit(_run(settings, out, console, study, earlier))
+        sys.exit(_run(settings, out, console, study, earlier, wanted))
 
 
-def _run(settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None) -> int:
+def wanted_twin(twin: bool, profile_fit: str | None) -> WantedTwin | None:
+    """The twin that was asked for. Raises ValueError and RunFolderError."""
+    if not twin and profile_fit is not None:
+        raise ValueError("--profile-fit is about the twin: ask for one with --twin")
+    profile = None if profile_fit is None else named_profile(profile_fit)
+    return WantedTwin(profile, profile_fit) if twin else None
+
+
+def _run(
+    settings: RushSettings, out: Path, console: Console, study: bool, earlier: dict[str, Any] | None,
+    twin: WantedTwin | None,
+) -> int:  # fmt: skip
     from experiments.rush import Rush
     from experiments.show import show
 
     calibration = earlier["calibration"] if earlier else None
 
     def body(run: Run) -> Callable[[], None]:
-        return Rush(settings, run, calibration, known_reply_s(settings)).measure
+        return Rush(settings, run, calibration, known_reply_s(settings), twin).measure
 
     run, summary = launch("rush", asdict(settings), settings.server, out, console, body)
     show(console, summary, run.manifest["settings"], study)
@@ -193,16 +158,21 @@ def settings_from(server: Server, options: dict[str, Any]) -> RushSettings:
     quick = options["quick"]
     if options["arrivals"] == "at-once" and options["rates"] != AUTO:
         raise ValueError("--arrivals at-once has no rate: leave out --rates")
+    trace = trace_of(options)
     on_cpu = server.engine == "mlx" and models.device() == "cpu"
     tokens = plan.QUICK_TOKENS if quick else plan.CPU_TOKENS if on_cpu else plan.TOKENS
-    named = options["policy"] or named_policies(options["policies"], options["seats"])
+    if options["policy"] and options["policies"] is not None:
+        raise ValueError("--policies is short for one --policy each: give one of the two")
+    named = options["policy"] or named_policies(options["policies"] or THE_STUDYS, options["seats"])
     return RushSettings(
         server=server,
         policies=tuple(with_seats(spec, options["seats"]) for spec in named),
         rates=parse_rates(options["rates"]),
         loads=plan.QUICK_LOADS if quick else plan.STUDY_LOADS,
         arrivals=options["arrivals"],
-        requests=options["requests"] or (plan.QUICK_REQUESTS if quick else plan.REQUESTS),
+        requests=len(read_trace(trace).times)
+        if trace
+        else options["requests"] or (plan.QUICK_REQUESTS if quick else plan.REQUESTS),
         max_tokens=options["max_tokens"] or tokens,
         ignore_eos=options["ignore_eos"],
         workload=options["workload"],
@@ -214,7 +184,20 @@ def settings_from(server: Server, options: dict[str, Any]) -> RushSettings:
         share_prefix=options["share_prefix"],
         drift_cell=not quick,
         objectives=options["objective"],
+        trace=trace,
     )
+
+
+def trace_of(options: dict[str, Any]) -> TraceSource | None:
+    """The trace of a command line. Raises ValueError in one line, also for what it leaves nothing to say about."""
+    source = trace_source(*(options[name] for name in ("trace", "speed", "first", "columns", "unit")))
+    if source is None:
+        return None
+    if options["rates"] != AUTO or options["prompts"] is not None or options["requests"] is not None:
+        raise ValueError("--trace says who comes when: leave out --rates, --prompts and --requests (there is --first)")
+    if options["seeds"] is not None:
+        raise ValueError("--trace has one order of arrivals: leave out --seeds")
+    return source
 
 
 def settings_like(manifest: dict[str, Any]) -> RushSettings:
@@ -225,9 +208,17 @@ def settings_like(manifest: dict[str, Any]) -> RushSettings:
         raise ValueError("--like: that folder's manifest.json holds no settings of a rush of this version")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
     try:
-        return RushSettings(**values | {"server": Server(**kept["server"])})
+        return RushSettings(**values | {"server": Server(**kept["server"]), "trace": kept_trace(kept["trace"])})
     except TypeError:
         raise ValueError("--like: that folder's manifest.json is of another version") from None
+
+
+def kept_trace(kept: dict[str, Any] | None) -> TraceSource | None:
+    """A trace as a manifest holds it. Raises TypeError for one of another version."""
+    if kept is None:
+        return None
+    columns = kept.get("columns")
+    return TraceSource(**kept | {"columns": tuple(columns) if columns else None})
 
 
 def parse_rates(text: str) -> tuple[float, ...] | None:

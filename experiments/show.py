@@ -11,6 +11,7 @@ from experiments.seeds import over_seeds
 from experiments.sentences import comparison_lines, objective_lines
 from experiments.study_tables import print_study
 from experiments.tables import print_tables, verdict_lines
+from experiments.twin_tables import show_twin
 
 
 def show(console: Console, summary: Summary, settings: Mapping[str, Any], study: bool = False) -> None:
@@ -29,6 +30,8 @@ def show(console: Console, summary: Summary, settings: Mapping[str, Any], study:
         print_tables(console, summary)
         for line in [*objective_lines(rows), *comparison_lines(summary.comparisons)]:
             console.print(line)
+        if summary.twin is not None:
+            show_twin(console, summary.twin)
         if study:
             print_study(console, replace(summary, cells=rows), settings)
     for line in verdict_lines(summary.cells):

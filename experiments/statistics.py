@@ -91,9 +91,13 @@ def median(values: Sequence[float]) -> float | None:
 
 def spread(values: Sequence[float]) -> Spread:
     """Count, nearest-rank percentiles with their intervals, and maximum of the values."""
-    if not values:
+    return ranked_spread(sorted(values))
+
+
+def ranked_spread(ranked: Sequence[float]) -> Spread:
+    """That of sorted values."""
+    if not ranked:
         return Spread(0, None, None, None, None)
-    ranked = sorted(values)
     p50, p95, p99 = (nearest_rank(ranked, q) for q in PERCENTILES.values())
     intervals = [rank_interval(ranked, q) for q in PERCENTILES.values()]
     return Spread(len(ranked), p50, p95, p99, ranked[-1], *intervals)

@@ -9,13 +9,14 @@ from rich.text import Text
 
 from experiments.analysis import CellSummary
 from experiments.load_state import NOT_DETERMINED, OVERLOADED, STABLE
-from experiments.run_folder import Summary
+from experiments.run_folder import SIMULATED, Summary
 from experiments.seeds import alike, load_states, over_seeds, seeds_of
 from experiments.statistics import PERCENTILES, Spread, smallest_for_interval
 from experiments.verdict import VALID
 from router.policies import POLICIES, Setting
 
 MISSING, GREY = "n/a", "dim"
+SIMULATED_MARK = "Simulated: "
 LOADS = {
     OVERLOADED: "is overloaded: its queue grew throughout, so its percentiles depend on how long the run lasted.",
     STABLE: "is stable: its queue did not grow.",
@@ -83,8 +84,10 @@ def offered(cell: CellSummary) -> str:
 def print_tables(console: Console, summary: Summary) -> None:
     """Both tables, of the medians over seeds where there are several, and what else must be said of the run."""
     rows, seeds = over_seeds(summary.cells), seeds_of(summary.cells)
-    console.print(typical_table(rows, seeds))
-    console.print(load_table(rows, seeds))
+    for table in (typical_table(rows, seeds), load_table(rows, seeds)):
+        if summary.experiment == SIMULATED and isinstance(table.title, Text):
+            table.title = Text.assemble(SIMULATED_MARK, table.title)
+        console.print(table)
     for line in [*remarks(summary), *load_lines(summary.cells)]:
         console.print(line)
 

@@ -33,12 +33,14 @@ class PacedRow:
 @dataclass(slots=True)
 class PacedMachine:
     """What a batch generator does in one step, and what that costs. `seats` bounds the decoding rows that still let
-    prompts in, `prefill_batch` the prompts read together, `prefill_step` the tokens of each read in one step."""
+    prompts in, `prefill_batch` the prompts read together, `prefill_step` the tokens of each read in one step. Steps
+    that were not `measured` (by default: that the profile was not measured at) are counted as `clamped`."""
 
     profile: CostProfile
     seats: int
     prefill_batch: int
     prefill_step: int
+    measured: CostProfile | None = None
     clamped: int = 0
     _waiting: deque[PacedRow] = field(default_factory=deque)
     _reading: list[PacedRow] = field(default_factory=list)
@@ -79,7 +81,7 @@ class PacedMachine:
         if not self._decoding:
             return 0.0, ()
         context = max(row.prompt + row.written for row in self._decoding)
-        self.clamped += not self.profile.covers(len(self._decoding), context)
+        self.clamped += not (self.measured or self.profile).covers(len(self._decoding), context)
         duration = self.profile.decode_s(len(self._decoding), context)
         rows = tuple([_write(row) for row in self._decoding])
         self._decoding = [row for row in self._decoding if row.written < row.limit]
@@ -104,6 +106,7 @@ class PacedMachine:
             row.unread -= part
             tokens += part
             read.append((row.id, part))
+        self.clamped += not (self.measured or self.profile).read.covers(len(self._reading), tokens)
         return self.profile.read_s(len(self._reading), tokens)
 
 

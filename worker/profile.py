@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 SCHEMA = 1
+MOST_ROWS, MOST_CONTEXT = 100_000, 2**20
 SHIPPED = files("worker") / "profiles"
 
 
@@ -29,11 +30,20 @@ class DecodePoint:
 
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """Seconds to read one chunk: a part for the chunk, one for each prompt in it, one for each token in it."""
+    """Seconds to read one chunk: a part for the chunk, one for each prompt in it, one for each token in it. The largest
+    chunk measured had `most_prompts` and `most_tokens`; None where that is not known."""
 
     per_chunk_s: float
     per_prompt_s: float
     per_token_s: float
+    most_prompts: int | None = None
+    most_tokens: int | None = None
+
+    def covers(self, prompts: int, tokens: int) -> bool:
+        """Whether chunks as large were measured."""
+        return (self.most_prompts is None or prompts <= self.most_prompts) and (
+            self.most_tokens is None or tokens <= self.most_tokens
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +58,8 @@ class CostProfile:
     def decode_s(self, rows: int, context: int) -> float:
         """Seconds of one decode step, linear between measured points, held constant outside them."""
         curves = [(key, list(points)) for key, points in groupby(self.decode, key=lambda point: point.context)]
-        costs = [_interpolate([(p.rows, p.s) for p in points], rows) for _, points in curves]
-        return _interpolate([(key, cost) for (key, _), cost in zip(curves, costs, strict=True)], context)
+        costs = [interpolate([(p.rows, p.s) for p in points], rows) for _, points in curves]
+        return interpolate([(key, cost) for (key, _), cost in zip(curves, costs, strict=True)], context)
 
     def read_s(self, prompts: int, tokens: int) -> float:
         """Seconds to read a chunk of `tokens` tokens from `prompts` prompts; 0 for an empty one."""
@@ -67,12 +77,54 @@ class CostProfile:
             return False
         return self._curve_covers(below[-1], rows) and self._curve_covers(above[0], rows)
 
+    @property
+    def range(self) -> str:
+        """What was measured, in words."""
+        rows, contexts = [p.rows for p in self.decode], sorted({p.context for p in self.decode})
+        said = [f"{min(rows)} to {max(rows)} rows"]
+        said += [f"contexts of {contexts[0]} to {contexts[-1]} tokens"] if len(contexts) > 1 else []
+        said += [f"chunks of up to {self.read.most_tokens} tokens"] if self.read.most_tokens is not None else []
+        said += [f"of {self.read.most_prompts} prompts"] if self.read.most_prompts is not None else []
+        return ", ".join(said)
+
     def _curve_covers(self, context: int, rows: int) -> bool:
         measured = [point.rows for point in self.decode if point.context == context]
         return measured[0] <= rows <= measured[-1]
 
 
-def _interpolate(points: Sequence[tuple[int, float]], at: int) -> float:
+def extended(profile: CostProfile) -> CostProfile:
+    """The profile with its outermost slopes carried on, in rows and in context; no cost falls that way."""
+    contexts = sorted({p.context for p in profile.decode})
+    sizes = sorted({1, *(p.rows for p in profile.decode), MOST_ROWS})
+    curves = {c: _carried_on([(p.rows, p.s) for p in profile.decode if p.context == c], sizes) for c in contexts}
+    if len(contexts) > 1:
+        far = sorted({0, *contexts, MOST_CONTEXT})
+        by_rows = [_carried_on([(c, curves[c][i]) for c in contexts], far) for i in range(len(sizes))]
+        curves = {c: [costs[i] for costs in by_rows] for i, c in enumerate(far)}
+    points = [DecodePoint(rows, c, s) for c, costs in curves.items() for rows, s in zip(sizes, costs, strict=True)]
+    return replace(profile, decode=_sorted(points))
+
+
+def _carried_on(points: Sequence[tuple[int, float]], at: Sequence[int]) -> list[float]:
+    """A curve's values there: linear between its points, and beyond them with the slope of the outermost two, if that
+    rises; at least 0."""
+    (low, first), (high, last) = points[0], points[-1]
+    below = _slope(points[:2]) if len(points) > 1 else 0.0
+    above = _slope(points[-2:]) if len(points) > 1 else 0.0
+    return [
+        max(0.0, first - below * (low - x)) if x < low
+        else last + above * (x - high) if x > high
+        else interpolate(points, x)
+        for x in at
+    ]  # fmt: skip
+
+
+def _slope(points: Sequence[tuple[int, float]]) -> float:
+    (x0, y0), (x1, y1) = points
+    return max(0.0, (y1 - y0) / (x1 - x0))
+
+
+def interpolate(points: Sequence[tuple[int, float]], at: int) -> float:
     right = bisect_right(points, (at, float("inf")))
     if right == 0 or right == len(points):
         return points[0 if right == 0 else -1][1]
@@ -105,7 +157,9 @@ def parse_profile(data: bytes, where: str) -> CostProfile:
         if raw["schema"] != SCHEMA:
             raise ProfileError(f"profile {where}: schema {raw['schema']!r} is not {SCHEMA}")
         points = [DecodePoint(_count(p, "rows", 1), _count(p, "context", 0), _cost(p, "s")) for p in raw["decode"]]
-        read = ReadCost(*[_cost(raw["read"], key) for key in ("per_chunk_s", "per_prompt_s", "per_token_s")])
+        costs = [_cost(raw["read"], key) for key in ("per_chunk_s", "per_prompt_s", "per_token_s")]
+        most = [_most(raw["read"], key) for key in ("most_prompts", "most_tokens")]
+        read = ReadCost(costs[0], costs[1], costs[2], *most)
         profile = CostProfile(str(raw["name"]), str(raw["source"]), _sorted(points), read)
     except ProfileError:
         raise
@@ -125,6 +179,10 @@ def _count(values: Mapping[str, Any], key: str, low: int) -> int:
     if type(values[key]) is not int or values[key] < low:
         raise ValueError(f"{key} must be a whole number of at least {low}")
     return int(values[key])
+
+
+def _most(values: Mapping[str, Any], key: str) -> int | None:
+    return None if values.get(key) is None else _count(values, key, 1)
 
 
 def _cost(values: Mapping[str, Any], key: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from experiments.analysis import DURATIONS, CellRecords, CellSummary
+from experiments.analysis import DURATIONS, CellRecords, CellSummary, written
 from experiments.fit import PAUSE
 from experiments.hosts import offsets, on_routers_clock
 from experiments.load_state import left_queue
@@ -198,7 +198,7 @@ def _customer(request: RequestRecord, steps: "Steps", zero: int, arrived: Times,
         departure=request.departure,
         prompt_tokens=request.prompt_tokens,
         reused=request.reused,
-        tokens=len(request.tokens or ()),
+        tokens=written(request),
     )
 
 

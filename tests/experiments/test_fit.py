@@ -61,7 +61,7 @@ def test_a_step_that_reads_too_is_no_decode_step() -> None:
 
 @pytest.mark.parametrize("steps", [[], [step(0, 1, decoding=1)], [step(0, 1, reading=1, prompt_tokens=9)]])
 def test_too_little_is_said(steps: list[StepRecord]) -> None:
-    with pytest.raises(FitError, match="steps that only decode and steps that only read"):
+    with pytest.raises(FitError, match="steps that only decode, and steps that read"):
         fit_profile("", "", [steps])
 
 

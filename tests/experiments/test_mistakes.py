@@ -14,6 +14,7 @@ MISTAKES = {
     "policy number": (("--policy", "static:n=0"), "not '0'"),
     "policy nan": (("--policy", "static:wait=nan"), "not 'nan'"),
     "policy twice": (("--policies", "one,one"), "twice"),
+    "policies both ways": (("--policies", "one", "--policy", "static"), "give one of the two"),
     "profile": (("--engine", "paced", "--profile", "no-such"), "unknown profile"),
     "workload": (("--workload", "poems"), "workload"),
     "rate zero": (("--rates", "0"), "--rates takes"),

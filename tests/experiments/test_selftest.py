@@ -74,8 +74,7 @@ class Dawdling:
 
 def served(policy: Policy | None = None, spec: str = "one", requests: int = 1_000) -> list[RequestRecord]:
     """The requests of the self-test's known answer, in virtual time."""
-    rush = VirtualRush(spec, poisson(requests, KNOWN_RATE, 12), FIXED, max_tokens=1)
-    rush.core.policy = policy or rush.core.policy
+    rush = VirtualRush(spec, poisson(requests, KNOWN_RATE, 12), FIXED, max_tokens=1, policy=policy)
     rush.run()
     return rush.cell.requests
 
