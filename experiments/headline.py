@@ -56,7 +56,7 @@ def _alone(summary: Summary, row: CellSummary) -> str:
     if lowest.rate != row.rate:
         first, whole = (seconds_text(getattr(lowest, metric).p50) for metric in WHAT)
         told += f" ({_at(lowest)} {first} and {whole})"
-    return told + _remarks(summary, [row])
+    return _warned(summary, [row], told + _remarks(summary, [row]))
 
 
 def _compared(summary: Summary, served: Sequence[CellSummary]) -> str:
@@ -72,7 +72,7 @@ def _compared(summary: Summary, served: Sequence[CellSummary]) -> str:
         first, second = _said_first(names, best, base, ways[0]), _said_second(names[0], best, base, ways, few)
         where = _at(best) + ("" if ways[0] == ALIKE else f", against {names[1]}")
         told = f"{first} {where}; {second}" if second.endswith(UNSURE) else f"{first}; {second} {where}"
-    return _capital(told) + _remarks(summary, [best, base])
+    return _warned(summary, [best, base], _capital(told) + _remarks(summary, [best, base]))
 
 
 def _both(best: CellSummary, base: CellSummary) -> str:
@@ -129,16 +129,26 @@ def _said_second(name: str, best: CellSummary, base: CellSummary, ways: Sequence
 
 def _remarks(summary: Summary, rows: Sequence[CellSummary]) -> str:
     """What such a sentence must not keep quiet."""
-    policies, seeds = {policy_label(row) for row in rows}, seeds_of(summary.cells)
-    cells = [cell for cell in summary.cells if cell.rate == rows[0].rate and policy_label(cell) in policies]
+    seeds = seeds_of(summary.cells)
     said = [f"medians over {seeds} seeds"] if seeds > 1 else []
     if len(rows) == 2 and None in [difference_shown(summary, rows[0], rows[1], metric) for metric in WHAT]:
         said.append(f"too few {'seeds' if seeds > 1 else 'requests'} to say how sure that is")
     if any(row.completed < row.requests for row in rows):
         counts = " and ".join(f"{row.completed} of {row.requests}" for row in rows)
         said.append(f"of completed requests only, {counts}")
-    said += ["INVALID measurements among them"] if any(cell.verdict == INVALID for cell in cells) else []
     return "".join(f"; {each}" for each in said)
+
+
+def _warned(summary: Summary, rows: Sequence[CellSummary], told: str) -> str:
+    """First of all that some of it cannot be relied on, if so."""
+    invalid = any(cell.verdict == INVALID for cell in _cells_of(summary, rows))
+    return f"From INVALID measurements, not to be relied on: {told}" if invalid else told
+
+
+def _cells_of(summary: Summary, rows: Sequence[CellSummary]) -> list[CellSummary]:
+    """The cells of every seed behind these rows."""
+    policies = {policy_label(row) for row in rows}
+    return [cell for cell in summary.cells if cell.rate == rows[0].rate and policy_label(cell) in policies]
 
 
 def name_among(row: CellSummary, rows: Sequence[CellSummary]) -> str:

@@ -116,6 +116,7 @@
       });
     }
     sayWhatIsDrawn();
+    sayWhichAreCompared();
     fillTable();
     fillPicked();
     document.getElementById("one").replaceChildren(element("p", "Choose a customer: click a bar, or use the list above."));
@@ -130,6 +131,11 @@
     for (const [id, words] of [["customers", few], ["seats", thin]]) {
       document.getElementById(`${id}-drawn`).textContent = nobody || (words && `${words}All figures are of all.`);
     }
+  }
+
+  function sayWhichAreCompared() {
+    const of = Object.entries(cell.choice).filter(([name]) => name !== "server").map(([name, value]) => `${name} ${value}`);
+    for (const metric of ["ttft", "reply"]) document.getElementById(`${metric}-distribution-drawn`).textContent = `Shown: ${of.join(", ")}.`;
   }
 
   function fillTable() {

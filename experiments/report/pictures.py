@@ -212,7 +212,7 @@ def server_shape(servers: Sequence[str]) -> alt.Shape:
 
 
 def _legend(servers: Sequence[str]) -> alt.Legend:
-    return alt.Legend(title=None, orient="top", columns=2 if len(servers) > 3 else 3)
+    return alt.Legend(title=None, orient="top", columns=2 if len(servers) > 2 else 3)
 
 
 def _scale(servers: Sequence[str], marks: Sequence[Any]) -> alt.Scale:
