@@ -95,7 +95,7 @@ def read_trace(source: TraceSource) -> Trace:
         with Path(source.path).open(encoding="utf-8-sig", newline="") as file:
             requests = list(islice(_requests(source, file), source.first))
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{source.path}: cannot be read: {error}") from None
+        raise ValueError(f"{source.path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(requests) < 2:
         raise ValueError(f"{source.path}: a trace has at least 2 requests")
     _check_rate(source, requests)

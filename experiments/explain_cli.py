@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.analysis import CellSummary, by_cell, summarise
+from experiments.checks import Check, in_unit
 from experiments.run_folder import RunFolderError, read_manifest, verdicts_of
 from experiments.tables import MISSING, plain_table
-from experiments.verdict import Check, Verdict, in_unit
+from experiments.verdict import Verdict
 from protocol.records import read_folder
 
 

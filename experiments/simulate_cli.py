@@ -98,11 +98,6 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, extra
         keep_report(folder, console)
         kept = f"report.html, {kept}"
     console.print(f"Simulated, not measured. Results: {folder} ({kept})", soft_wrap=True)
-    if as_json_wanted(console):
+    if console.stderr:
         click.echo((folder / SUMMARY).read_bytes(), nl=False)
     return 0
-
-
-def as_json_wanted(console: Console) -> bool:
-    """Whether standard output is a script's."""
-    return console.stderr

@@ -10,23 +10,10 @@ from hypothesis import strategies as st
 
 from clients.arrivals import poisson
 from experiments.analysis import CellRecords, by_cell, summarise
+from experiments.checks import CHECKS, Check, Circumstances, in_unit, slowdown, waited
 from experiments.run_folder import build_summary
 from experiments.thresholds import THRESHOLDS
-from experiments.verdict import (
-    CHECKS,
-    INVALID,
-    SUSPECT,
-    VALID,
-    Check,
-    Circumstances,
-    Verdict,
-    circumstances,
-    in_unit,
-    judge,
-    judged,
-    slowdown,
-    waited,
-)
+from experiments.verdict import INVALID, SUSPECT, VALID, Verdict, circumstances, judge, judged
 from protocol.clock import MS, SECOND
 from protocol.records import (
     CellRecord,
