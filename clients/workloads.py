@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import cycle, islice
@@ -14,7 +14,7 @@ import orjson
 from clients import needle
 from clients import sorting as email_sorting
 from protocol.fields import Check, integer, one_of, shown
-from protocol.messages import ChatTurn, Submit
+from protocol.messages import ChatTurn, Submit, checks_of
 
 WORKLOADS = {
     "emails": "support emails to an outdoor gear shop; a reply ends where the model ends it, or at the cap",
@@ -150,8 +150,8 @@ EXAMPLE = '{"prompt": "Hello"}'
 MAX_TURNS = 1_024
 
 _ROLE = one_of("system", "user", "assistant")
-_TEXT: Check = {f.name: f.metadata["check"] for f in fields(ChatTurn)}["content"]
-_SUBMIT: dict[str, Check] = {f.name: f.metadata["check"] for f in fields(Submit)}
+_TEXT = checks_of(ChatTurn)["content"]
+_SUBMIT = checks_of(Submit)
 
 # The checks of the message itself, so that a file never holds what the router would refuse.
 OPTIONS: dict[str, Check] = {

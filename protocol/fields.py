@@ -5,7 +5,6 @@ msgpack's arrays come as tuples.
 
 import math
 from collections.abc import Callable
-from dataclasses import field
 from typing import Any
 
 Check = Callable[[Any], Any]
@@ -16,11 +15,6 @@ MAX_TIME = 2**63 - 1
 
 class BadMessage(ValueError):
     """What a peer sent is not a message of this protocol."""
-
-
-def checked(check: Check, **options: Any) -> Any:
-    """A dataclass field that `check` guards when it arrives from a peer. Options are those of `dataclasses.field`."""
-    return field(metadata={"check": check}, **options)
 
 
 def integer(low: int = 0, high: int = MAX_TIME) -> Check:

@@ -1,11 +1,11 @@
-"""Every message that one process sends another, as frozen dataclasses, and their form on the wire.
+"""Every message that one process sends another, as named tuples, and their form on the wire.
 
 On the wire a message is one msgpack array `[version, tag, run, field, field, ...]`, fields in the order they are
-declared here. Times are nanoseconds of the sender's `time.monotonic_ns()`.
+declared here, each guarded by the check beside its type. A named tuple goes through msgpack as it is, a frozen
+dataclass takes three times as long. Times are nanoseconds of the sender's `time.monotonic_ns()`.
 """
 
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgpack
 
@@ -15,7 +15,6 @@ from protocol.fields import (
     Check,
     array,
     boolean,
-    checked,
     facts,
     integer,
     integers,
@@ -36,20 +35,23 @@ FINISHES = ("stop", "length", "cancelled")
 request_id: Check = integer(0, MAX_ID)
 time_ns: Check = integer()
 prompt_tokens: Check = integers(MAX_PROMPT_TOKENS, MAX_TOKEN_ID)
-words: Check = text(65_536)
-reply_tokens: Check = integers(MAX_REPLY_TOKENS, MAX_TOKEN_ID)
-finishes: Check = one_of(*FINISHES)
-gaps: Check = array(real(-1e30, 1e30), MAX_REPLY_TOKENS)
 
 
-def nested(kind: type) -> Check:
-    """A message part that is itself a dataclass: an array with its fields in order."""
-    checks = [f.metadata["check"] for f in fields(kind)]
+def checks_of(kind: Any) -> dict[str, Check]:
+    """What guards each field of a message, or of a part of one."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name].__metadata__[0] for name in kind._fields}
+
+
+def nested(kind: Any) -> Check:
+    """A message, or a part of one: an array with its fields in order."""
+    checks, make = [*checks_of(kind).values()], kind._make
+    count = len(checks)
 
     def check(value: Any) -> Any:
-        if type(value) is not tuple or len(value) != len(checks):
-            raise BadMessage(f"not the {len(checks)} fields of {kind.__name__}")
-        return kind(*[one(item) for one, item in zip(checks, value, strict=True)])
+        if type(value) is not tuple or len(value) != count:
+            raise BadMessage(f"not the {count} fields of {kind.__name__}")
+        return make([one(item) for one, item in zip(checks, value, strict=True)])
 
     return check
 
@@ -57,246 +59,210 @@ def nested(kind: type) -> Check:
 # --- parts ---
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(NamedTuple):
     """How the next token is chosen; temperature 0 is greedy."""
 
-    temperature: float = checked(real(0, 10), default=0.0)
-    top_p: float = checked(real(0, 1), default=1.0)
-    top_k: int = checked(integer(0, 2**20), default=0)
+    temperature: Annotated[float, real(0, 10)] = 0.0
+    top_p: Annotated[float, real(0, 1)] = 1.0
+    top_k: Annotated[int, integer(0, 2**20)] = 0
 
 
 GREEDY = Sampling()
 
 
-@dataclass(frozen=True, slots=True)
-class ChatTurn:
+class ChatTurn(NamedTuple):
     """One turn of the conversation that a prompt is made of."""
 
-    role: str = checked(text(64))
-    content: str = checked(text(4 * 2**20))
+    role: Annotated[str, text(64)]
+    content: Annotated[str, text(4 * 2**20)]
 
 
 class Row(NamedTuple):
     """What one request got from one step: its tokens (the stop token left out), their text, and how it ended, if so.
 
-    `margins` are the logit gaps between the two best candidates, one a token, when the request asked for them. Every
-    token of a run is packed and unpacked twice in a row, which costs a third of what a frozen dataclass does.
+    `margins` are the logit gaps between the two best candidates, one a token, when the request asked for them.
     """
 
-    id: int
-    tokens: tuple[int, ...]
-    text: str
-    finish: str | None = None
-    margins: tuple[float, ...] | None = None
-
-
-def row(value: Any) -> Row:
-    """The check of a row."""
-    if type(value) is not tuple or len(value) != len(Row._fields):
-        raise BadMessage(f"not the {len(Row._fields)} fields of Row")
-    id, tokens, said, finish, margins = value
-    request_id(id)
-    reply_tokens(tokens)
-    words(said)
-    if finish is not None:
-        finishes(finish)
-    return Row._make(value) if margins is None else Row(id, tokens, said, finish, gaps(margins))
+    id: Annotated[int, request_id]
+    tokens: Annotated[tuple[int, ...], integers(MAX_REPLY_TOKENS, MAX_TOKEN_ID)]
+    text: Annotated[str, text(65_536)]
+    finish: Annotated[str | None, optional(one_of(*FINISHES))] = None
+    margins: Annotated[tuple[float, ...] | None, optional(array(real(-1e30, 1e30), MAX_REPLY_TOKENS))] = None
 
 
 # --- anyone to the router, and back ---
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """The first word of a process. `instance` is drawn anew at every start, `index` is a client's stride (of `of`)."""
 
-    role: str = checked(one_of("client", "worker"))
-    instance: str = checked(text(64))
-    index: int = checked(integer(0, 9_999), default=0)
-    of: int = checked(integer(1, 10_000), default=1)
+    role: Annotated[str, one_of("client", "worker")]
+    instance: Annotated[str, text(64)]
+    index: Annotated[int, integer(0, 9_999)] = 0  # type: ignore[assignment]  # hides a method of tuples
+    of: Annotated[int, integer(1, 10_000)] = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(NamedTuple):
     """The router's answer to Hello: which router this is, and which cell of a run it serves."""
 
-    router: str = checked(text(64))
-    cell: str = checked(text(256))
+    router: Annotated[str, text(64)]
+    cell: Annotated[str, text(256)]
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The router will not take what the peer said; `id` is the request's, where one could be read."""
 
-    reason: str = checked(text(4096))
-    id: int | None = checked(optional(request_id), default=None)
+    reason: Annotated[str, text(4096)]
+    id: Annotated[int | None, optional(request_id)] = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(NamedTuple):
     """Asks for the peer's clock; `sent` comes back unchanged."""
 
-    sent: int = checked(time_ns)
+    sent: Annotated[int, time_ns]
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
+class Pong(NamedTuple):
     """The answer to Ping: the same `sent`, and the peer's clock as it answered."""
 
-    sent: int = checked(time_ns)
-    at: int = checked(time_ns)
+    sent: Annotated[int, time_ns]
+    at: Annotated[int, time_ns]
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """Still here. From the router `open` counts this client's requests in it; from the worker `steps` is its step
     counter, and `busy_s` how long the step under way has lasted."""
 
-    instance: str = checked(text(64))
-    open: int = checked(integer(0, MAX_ID), default=0)
-    steps: int = checked(integer(0, MAX_ID), default=0)
-    busy_s: float = checked(real(0, 1e9), default=0.0)
+    instance: Annotated[str, text(64)]
+    open: Annotated[int, integer(0, MAX_ID)] = 0
+    steps: Annotated[int, integer(0, MAX_ID)] = 0
+    busy_s: Annotated[float, real(0, 1e9)] = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(NamedTuple):
     """The sender is leaving and expects nothing more."""
 
-    reason: str = checked(text(4096), default="")
+    reason: Annotated[str, text(4096)] = ""
 
 
 # --- before the start ---
 
 
-@dataclass(frozen=True, slots=True)
-class Tokenize:
+class Tokenize(NamedTuple):
     """Conversations to be turned into prompt tokens; `batch` comes back with the answer."""
 
-    batch: int = checked(integer(0, MAX_ID))
-    prompts: tuple[tuple[ChatTurn, ...], ...] = checked(array(array(nested(ChatTurn), 1_024), 4_096))
+    batch: Annotated[int, integer(0, MAX_ID)]
+    prompts: Annotated[tuple[tuple[ChatTurn, ...], ...], array(array(nested(ChatTurn), 1_024), 4_096)]
 
 
-@dataclass(frozen=True, slots=True)
-class Tokenized:
+class Tokenized(NamedTuple):
     """The answer to Tokenize, prompt by prompt; `error` says why there is none."""
 
-    batch: int = checked(integer(0, MAX_ID))
-    prompts: tuple[tuple[int, ...], ...] = checked(array(prompt_tokens, 4_096))
-    error: str | None = checked(optional(text(4096)), default=None)
+    batch: Annotated[int, integer(0, MAX_ID)]
+    prompts: Annotated[tuple[tuple[int, ...], ...], array(prompt_tokens, 4_096)]
+    error: Annotated[str | None, optional(text(4096))] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClientReady:
+class ClientReady(NamedTuple):
     """A client knows its prompts and has stamped its clock. `prompt_lengths` are the distinct ones, in tokens."""
 
-    requests: int = checked(integer(0, MAX_ID))
-    prompt_lengths: tuple[int, ...] = checked(integers(MAX_PROMPT_TOKENS))
+    requests: Annotated[int, integer(0, MAX_ID)]
+    prompt_lengths: Annotated[tuple[int, ...], integers(MAX_PROMPT_TOKENS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(NamedTuple):
     """The worker is to warm up for at most `seats` requests at once, with prompts of these lengths."""
 
-    seats: int = checked(integer(1, 100_000))
-    prompt_lengths: tuple[int, ...] = checked(integers(MAX_PROMPT_TOKENS))
+    seats: Annotated[int, integer(1, 100_000)]
+    prompt_lengths: Annotated[tuple[int, ...], integers(MAX_PROMPT_TOKENS)]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReady:
+class WorkerReady(NamedTuple):
     """The worker is loaded (and, after Prepare, warm). `context` is the longest prompt plus reply, in tokens."""
 
-    context: int = checked(integer(1, 2**40))
-    warm: bool = checked(boolean())
-    facts: dict[str, Any] = checked(facts())
+    context: Annotated[int, integer(1, 2**40)]
+    warm: Annotated[bool, boolean()]
+    facts: Annotated[dict[str, Any], facts()]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Time zero of the schedule, on the router's clock."""
 
-    zero: int = checked(time_ns)
+    zero: Annotated[int, time_ns]
 
 
 # --- requests, from client to router to worker ---
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(NamedTuple):
     """One request. `id` is its index in the union schedule of all clients; `deadline` counts seconds from its
     receipt by the router; `expected_tokens` is a prediction of the reply's length, for policies that use one;
     `prefix` counts the leading tokens that other requests have too, so that the worker keeps what it read of them."""
 
-    id: int = checked(request_id)
-    user: str = checked(text(256))
-    tokens: tuple[int, ...] = checked(prompt_tokens)
-    max_tokens: int = checked(integer(1, MAX_REPLY_TOKENS))
-    ignore_eos: bool = checked(boolean(), default=False)
-    stop: tuple[str, ...] = checked(array(text(1024), 16), default=())
-    sampling: Sampling = checked(nested(Sampling), default=GREEDY)
-    expected_tokens: int | None = checked(optional(integer(0, MAX_REPLY_TOKENS)), default=None)
-    priority: int = checked(integer(-1_000_000, 1_000_000), default=0)
-    deadline: float | None = checked(optional(real(0, 1e9)), default=None)
-    margins: bool = checked(boolean(), default=False)
-    prefix: int = checked(integer(0, MAX_PROMPT_TOKENS), default=0)
+    id: Annotated[int, request_id]
+    user: Annotated[str, text(256)]
+    tokens: Annotated[tuple[int, ...], prompt_tokens]
+    max_tokens: Annotated[int, integer(1, MAX_REPLY_TOKENS)]
+    ignore_eos: Annotated[bool, boolean()] = False
+    stop: Annotated[tuple[str, ...], array(text(1024), 16)] = ()
+    sampling: Annotated[Sampling, nested(Sampling)] = GREEDY
+    expected_tokens: Annotated[int | None, optional(integer(0, MAX_REPLY_TOKENS))] = None
+    priority: Annotated[int, integer(-1_000_000, 1_000_000)] = 0
+    deadline: Annotated[float | None, optional(real(0, 1e9))] = None
+    margins: Annotated[bool, boolean()] = False
+    prefix: Annotated[int, integer(0, MAX_PROMPT_TOKENS)] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(NamedTuple):
     """The requests nobody waits for any more."""
 
-    ids: tuple[int, ...] = checked(integers(1_000_000, MAX_ID))
+    ids: Annotated[tuple[int, ...], integers(1_000_000, MAX_ID)]
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(NamedTuple):
     """The requests of one admission: inserted together, or a static bus would board in pieces."""
 
-    requests: tuple[Submit, ...] = checked(array(nested(Submit), 100_000))
+    requests: Annotated[tuple[Submit, ...], array(nested(Submit), 100_000)]
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """What one step brought to one client; `end` is when the worker's step ended."""
 
-    end: int = checked(time_ns)
-    rows: tuple[Row, ...] = checked(array(row, 100_000))
+    end: Annotated[int, time_ns]
+    rows: Annotated[tuple[Row, ...], array(nested(Row), 100_000)]
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A request that ended without completing, and why."""
 
-    id: int = checked(request_id)
-    end: str = checked(one_of(*ENDS))
-    detail: str = checked(text(4096))
+    id: Annotated[int, request_id]
+    end: Annotated[str, one_of(*ENDS)]
+    detail: Annotated[str, text(4096)]
 
 
 # --- the worker's steps ---
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One step of the engine, [begin, end]: rows that decoded, prompts that were read in it, prompt tokens read in
     all, and who got what. `read` pairs a request's id with its prompt tokens read in this step, `reused` with those
     that need not be read, since they were found in the prefix cache."""
 
-    begin: int = checked(time_ns)
-    end: int = checked(time_ns)
-    decoding: int = checked(integer(0, 100_000))
-    reading: int = checked(integer(0, 100_000))
-    prompt_tokens: int = checked(integer(0, 2**40))
-    rows: tuple[Row, ...] = checked(array(row, 100_000))
-    read: tuple[tuple[int, ...], ...] = checked(array(integers(2, shortest=2), 100_000), default=())
-    reused: tuple[tuple[int, ...], ...] = checked(array(integers(2, shortest=2), 100_000), default=())
+    begin: Annotated[int, time_ns]
+    end: Annotated[int, time_ns]
+    decoding: Annotated[int, integer(0, 100_000)]
+    reading: Annotated[int, integer(0, 100_000)]
+    prompt_tokens: Annotated[int, integer(0, 2**40)]
+    rows: Annotated[tuple[Row, ...], array(nested(Row), 100_000)]
+    read: Annotated[tuple[tuple[int, ...], ...], array(integers(2, shortest=2), 100_000)] = ()
+    reused: Annotated[tuple[tuple[int, ...], ...], array(integers(2, shortest=2), 100_000)] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """The engine broke: these requests are lost, for this cause."""
 
-    ids: tuple[int, ...] = checked(integers(1_000_000, MAX_ID))
-    cause: str = checked(text(4096))
+    ids: Annotated[tuple[int, ...], integers(1_000_000, MAX_ID)]
+    cause: Annotated[str, text(4096)]
 
 
 Message = (
@@ -314,24 +280,16 @@ TAGS: dict[str, type[Message]] = {
 }  # fmt: skip
 _TAG_OF = {kind: tag for tag, kind in TAGS.items()}
 _CHECKS = {tag: nested(kind) for tag, kind in TAGS.items()}
-_NAMES: dict[type, tuple[str, ...]] = {}
-
-
-def _plain(value: Any) -> Any:
-    """A dataclass as the list of its fields, shallow: msgpack comes back for what is nested."""
-    kind = type(value)
-    names = _NAMES.get(kind)
-    if names is None:
-        if not is_dataclass(kind):
-            raise TypeError(f"{kind.__name__} has no place in a message")
-        names = _NAMES[kind] = tuple(f.name for f in fields(kind))
-    return [getattr(value, name) for name in names]
 
 
 def encode(message: Message, run: str) -> bytes:
     """A message of the run `run` as bytes."""
-    data: bytes = msgpack.packb([VERSION, _TAG_OF[type(message)], run, *_plain(message)], default=_plain)
+    data: bytes = msgpack.packb((VERSION, _TAG_OF[type(message)], run, *message), default=_refuse)
     return data
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"{type(value).__name__} has no place in a message")
 
 
 def decode(data: bytes, run: str) -> Message:
