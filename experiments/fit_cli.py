@@ -13,7 +13,12 @@ from experiments.run_folder import RunFolderError, write_json
 from experiments.tables import plain_table
 from worker.profile import as_json
 
-KINDS = {"decode": "decoding, {} rows", "read": "reading, {} prompts", "all": "all steps"}
+KINDS = {
+    "decode": "decoding, {} rows",
+    "read": "reading, {} prompts",
+    "start": "starting, {} prompts",
+    "all": "all steps",
+}
 MS = 1e3
 
 
@@ -29,9 +34,9 @@ MS = 1e3
 def fit(runs: tuple[Path, ...], out: Path) -> None:
     """Fit a cost profile from the steps that the runs in these folders recorded.
 
-    What a step costs: decoding by rows at once and by context, reading by chunk, prompts and tokens. Shows how far the
-    profile is from what was measured. Use it with `headway simulate --profile FILE`, `--engine paced --profile FILE`,
-    or `headway rush --twin --profile-fit FILE`.
+    What a step costs: decoding by rows at once and by context, reading by chunk, prompts and tokens, and starting to
+    decode. Shows how far the profile is from what was measured. Use it with `headway simulate --profile FILE`,
+    `--engine paced --profile FILE`, or `headway rush --twin --profile-fit FILE`.
     """
     try:
         profile, steps = profile_from(runs)
@@ -43,10 +48,11 @@ def fit(runs: tuple[Path, ...], out: Path) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(residual_table(residuals(profile, steps)))
     console.print(f"Measured: {profile.range}.", soft_wrap=True)
-    read = profile.read
+    read, start = profile.read, profile.start
     console.print(
-        f"Reading costs {MS * read.per_chunk_s:.3g} ms a chunk, {MS * read.per_prompt_s:.3g} ms a prompt and "
-        f"{MS * read.per_token_s:.3g} ms a token.",
+        f"Reading costs {MS * read.per_chunk_s:.3g} ms a chunk, {MS * read.per_prompt_s:.3g} ms a prompt, "
+        f"{MS * read.per_token_s:.3g} ms a token and {MS * read.per_pair_s:.3g} ms a pair of tokens; starting to "
+        f"decode {MS * start.per_step_s:.3g} ms a step and {MS * start.per_prompt_s:.3g} ms a prompt.",
         soft_wrap=True,
     )
     console.print(f"Cost profile: {out}", soft_wrap=True)

@@ -1,4 +1,8 @@
-"""The sweep: N replies started together, for growing N; what batching gains in total, and costs each reply."""
+"""The sweep: N replies started together, for growing N; what batching gains in total, and costs each reply.
+
+Two more crowds tell what replies that start together do not: rows that come and go, and long prompts. They count for
+the cost profile alone.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +20,7 @@ from worker.profile import as_json
 BATCHES, QUICK_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 32)
 TOKENS, QUICK_TOKENS = 128, 32
 BOARDING_S = 10
+LONG_PROMPTS, LONG_PROMPT_TOKENS, LONG_PROMPT_REPLY = 4, 512, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,13 @@ class SweepSettings:
 
 
 def cells(settings: SweepSettings, weights: str) -> list[Cell]:
-    """One cell for each number of replies, fewest first."""
-    many = len(settings.weights) > 1
-    return [
+    """One cell for each number of replies, fewest first, and those for the cost profile."""
+    of = f", {weights}" if len(settings.weights) > 1 else ""
+    most = max(settings.batches)
+    together = [
         Cell(
             name=f"{weights}-{count:03d}-at-once",
-            label=f"{count} at once{f', {weights}' if many else ''}",
+            label=f"{count} at once{of}",
             policy=f"static:n={count},wait={BOARDING_S}",
             requests=count,
             max_tokens=settings.max_tokens,
@@ -50,13 +56,33 @@ def cells(settings: SweepSettings, weights: str) -> list[Cell]:
         )
         for count in settings.batches
     ]
+    changing = Cell(
+        name=f"{weights}-coming-and-going",
+        label=f"coming and going{of}",
+        policy=f"continuous:seats={most}",
+        requests=2 * most,
+        max_tokens=settings.max_tokens,
+        workload="mixed",
+        labels={"weights": weights},
+    )
+    long = Cell(
+        name=f"{weights}-long-prompts",
+        label=f"long prompts{of}",
+        policy="continuous:seats=1",
+        requests=LONG_PROMPTS,
+        max_tokens=LONG_PROMPT_REPLY,
+        workload=f"needle:{LONG_PROMPT_TOKENS}",
+        ignore_eos=True,
+        labels={"weights": weights},
+    )
+    return [*together, changing, long]
 
 
 def measure(settings: SweepSettings, run: Run) -> None:
     """Every batch on every type of weights; one that fails, or does not fit in memory, leaves the others."""
     planned = [(server, cells(settings, server.weights)) for server in settings.servers()]
     run.announce([cell for _, several in planned for cell in several])
-    total, number = len(settings.weights) * len(settings.batches), 0
+    total, number = sum(len(several) for _, several in planned), 0
     for server, several in planned:
         run.serve(server, *(["--bandwidth"] if server.engine == "mlx" else []))
         try:

@@ -47,7 +47,8 @@ def sweep(
     """Sweeps batch sizes; for request rates see `rush --rates`.
 
     N replies are started together, for growing N: what they write a second in total and each, and what that gains
-    over one. Keeps a cost profile of this machine in the run's folder, for `--engine paced --profile`.
+    over one. Keeps a cost profile of this machine in the run's folder, for `--engine paced --profile`; replies that
+    come and go, and long prompts, are measured for it too.
     """
     console = console_for(as_json)
     try:
@@ -83,15 +84,18 @@ def plan_lines(settings: SweepSettings) -> list[str]:
     kinds = "" if settings.server.engine == "paced" else f", weights {', '.join(settings.weights)}"
     lines = [
         f"Plan: {settings.server.name}{kinds}: {', '.join(map(str, settings.batches))} replies at once, "
-        f"{settings.max_tokens} tokens each."
+        f"{settings.max_tokens} tokens each; then rows that come and go, and long prompts, for the cost profile."
     ]
     return [*lines, f"Expected: about {minutes(expected_s(settings))}."] if settings.server.engine == "paced" else lines
 
 
 def expected_s(settings: SweepSettings) -> float:
     """How long a sweep of a profile takes, for prompts as long as the study's."""
-    profile, prompt = load_profile(settings.server.profile), 60
-    return sum(
-        START_UP_S + profile.read_s(rows, rows * prompt) + settings.max_tokens * profile.decode_s(rows, prompt)
+    profile, prompt, most = load_profile(settings.server.profile), 60, max(settings.batches)
+    together = sum(
+        START_UP_S + profile.read_s(rows, prompt) + settings.max_tokens * profile.decode_s(rows, prompt)
         for rows in settings.batches
     )
+    changing = START_UP_S + 2 * (profile.read_s(most, prompt) + settings.max_tokens * profile.decode_s(most, 60))
+    alone = profile.read_s(1, plan.LONG_PROMPT_TOKENS) + plan.LONG_PROMPT_REPLY * profile.decode_s(1, prompt)
+    return together + changing + START_UP_S + plan.LONG_PROMPTS * alone

@@ -14,7 +14,7 @@ from experiments.tables import MISSING, plain_table, seconds_text
 
 def findings(manifest: Mapping[str, Any], cells: Mapping[str, CellRecords]) -> dict[str, Any]:
     """`rows`, one for each batch that was planned, and `limits`, one for each type of weights."""
-    plan = planned(manifest, cells)
+    plan = [each for each in planned(manifest, cells) if "replies" in each.facts]
     rows = [_row(each) for each in plan]
     for row in rows:
         row["gain"] = _ratio(row["tokens_per_s"], _alone(rows, row["weights"]))

@@ -58,7 +58,8 @@ class RequestRecord:
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """One step of the engine on the worker's clock: rows decoding, prompts reading, prompt tokens read, tokens out,
-    requests held, and the longest context among the rows."""
+    requests held, the longest context among the rows, and the most tokens read of one prompt: those that are read
+    together are padded to it."""
 
     cell: str
     begin: int
@@ -69,6 +70,7 @@ class StepRecord:
     tokens: int
     in_flight: int
     context: int
+    longest_read: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import ClassVar, NamedTuple
 
 from protocol.clock import nanoseconds
 from protocol.messages import Admit, Cancel, Ended, Refused, Row, Step, Submit, Tokens
@@ -20,23 +21,20 @@ from router.precedence import Precedence
 Client = bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ToClient:
+class ToClient(NamedTuple):
     """Send this to a client."""
 
     client: Client
     message: Tokens | Ended | Refused
 
 
-@dataclass(frozen=True, slots=True)
-class ToWorker:
+class ToWorker(NamedTuple):
     """Send this to the worker."""
 
     message: Admit | Cancel
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Keep this record."""
 
     record: RequestRecord
@@ -109,10 +107,11 @@ class Expiry:
 class Core:
     """All that the router knows of its requests. `seats` bounds those in the worker, `queue` those waiting,
     `timeout` (seconds) the life of one; `context` is the worker's limit on prompt plus reply, None until it is known.
-    `queue_area` is the number waiting integrated over time, in nanoseconds: what all waits must add up to. An event
-    may raise PolicyFailed.
+    `queue_area` is the number waiting integrated over time, in nanoseconds: what all waits must add up to; `passage` is
+    what a request is made to be here. An event may raise PolicyFailed.
     """
 
+    passage: ClassVar[type[Passage]] = Passage
     policy: Policy
     cell: str
     queue: int = 4096
@@ -144,9 +143,10 @@ class Core:
         return self._waiting.values()
 
     def first(self, most: int) -> Sequence[Passage]:
-        if self._precedence is None:
-            return list(islice(self._waiting.values(), max(0, most)))
-        return self._precedence.first(most)
+        if self._precedence is not None:
+            return self._precedence.first(most)
+        waiting = self._waiting.values()
+        return [*waiting] if len(waiting) <= most else [*islice(waiting, max(0, most))]
 
     @property
     def running(self) -> Collection[Passage]:
@@ -180,13 +180,9 @@ class Core:
 
     def submitted(self, now: int, client: Client, submit: Submit) -> list[Action]:
         """A request arrived."""
-        holder = self._waiting.get(submit.id) or self._running.get(submit.id)
-        if holder is not None:
-            detail = f"request {submit.id} is here already"
-            # Its own client must not take this for the end of the request that goes on.
-            again = Refused(detail) if holder.client == client else Ended(submit.id, "rejected", detail)
-            return [ToClient(client, again)]
-        passage = Passage(submit, client, now, len(submit.tokens))
+        if submit.id in self._waiting or submit.id in self._running:
+            return [ToClient(client, self._again(client, submit.id))]
+        passage = self.passage(submit, client, now, len(submit.tokens))
         refusal = self._refusal(submit)
         if refusal is not None:
             return self._end(now, passage, *refusal)
@@ -272,6 +268,11 @@ class Core:
 
     # --- how ---
 
+    def _again(self, client: Client, id: int) -> Refused | Ended:
+        """Its own client must not take this for the end of the request that goes on."""
+        detail, here = f"request {id} is here already", self._waiting.get(id) or self._running[id]
+        return Refused(detail) if here.client == client else Ended(id, "rejected", detail)
+
     def _refusal(self, submit: Submit) -> tuple[str, str] | None:
         length = len(submit.tokens)
         if not self.worker:
@@ -297,7 +298,9 @@ class Core:
         self.policy_wake = decision.wake_at
         for id, reason in decision.reject:
             actions += self._let_go(now, self._waiting[id], "rejected", reason)
-        return actions + (self._admit(now, decision.admit) if decision.admit else [])
+        if decision.admit:
+            actions += self._admit(now, decision.admit)
+        return actions
 
     def _decision(self, now: int, before: Sequence[Action]) -> Decision:
         try:
@@ -311,19 +314,25 @@ class Core:
     def _check(self, now: int, decision: Decision) -> None:
         if not isinstance(decision, Decision):
             raise PolicyError(f"policy {self.policy.name} returned {type(decision).__name__}, not a Decision")
-        named = decision.admit + tuple([id for id, _ in decision.reject]) if decision.reject else decision.admit
-        if len(named) != len({*named}) or not {*named} <= self._waiting.keys():
-            raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
-        if len(decision.admit) > self.free:
-            raise PolicyError(f"policy {self.policy.name} admitted {len(decision.admit)} to {self.free} free seats")
-        if not all(isinstance(reason, str) for _, reason in decision.reject):
-            raise PolicyError(f"policy {self.policy.name} rejected without words")
-        if decision.wake_at is None:
+        admit, reject, wake_at = decision
+        if admit or reject:
+            self._check_named(admit, reject)
+        if wake_at is None:
             return
-        if not isinstance(decision.wake_at, int):
-            raise PolicyError(f"policy {self.policy.name}: wake_at is a whole number, not {decision.wake_at!r}")
-        if decision.wake_at <= now:
+        if not isinstance(wake_at, int):
+            raise PolicyError(f"policy {self.policy.name}: wake_at is a whole number, not {wake_at!r}")
+        if wake_at <= now:
             raise PolicyError(f"policy {self.policy.name} asks to be woken in the past")
+
+    def _check_named(self, admit: tuple[int, ...], reject: tuple[tuple[int, str], ...]) -> None:
+        named = (*admit, *[id for id, _ in reject]) if reject else admit
+        different = {*named}
+        if len(named) != len(different) or not self._waiting.keys() >= different:
+            raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
+        if len(admit) > self.free:
+            raise PolicyError(f"policy {self.policy.name} admitted {len(admit)} to {self.free} free seats")
+        if reject and not all(isinstance(reason, str) for _, reason in reject):
+            raise PolicyError(f"policy {self.policy.name} rejected without words")
 
     def _admit(self, now: int, ids: tuple[int, ...]) -> list[Action]:
         return [ToWorker(Admit(tuple([passage.submit for passage in self._seated(now, ids)])))]
@@ -348,18 +357,20 @@ class Core:
         """Add the queue's length since its last change to the integral; called before every change."""
         if now > self._queue_changed:
             waiting = len(self._waiting)
-            self.longest_queue = max(self.longest_queue, waiting)
+            if waiting > self.longest_queue:
+                self.longest_queue = waiting
             self.queue_area += waiting * (now - self._queue_changed)
             self._queue_changed = now
 
     def _count(self, passage: Passage, tokens: int) -> None:
         passage.written += tokens
         self.tokens += tokens
-        self._served[passage.user] = self._served.get(passage.user, 0) + tokens
+        user = passage.submit.user
+        self._served[user] = self._served.get(user, 0) + tokens
 
     def _finish(self, now: int, passage: Passage, finish: str) -> list[Action]:
         """The worker let go of a request: its seat is free. The row that said so is the client's last word."""
-        del self._running[passage.id]
+        del self._running[passage.submit.id]
         if passage.ended is not None:
             return []
         if finish == "cancelled":
@@ -377,8 +388,11 @@ class Core:
         """Out of the queue at once; out of its seat when the worker says so, one step later."""
         if self._unqueue(now, passage.id) is not None:
             return self._end(now, passage, end, detail)
-        stop: list[Action] = [] if passage.ended is not None else [ToWorker(Cancel((passage.id,)))]
+        stop = [] if passage.ended is not None else self._stop(passage)
         return stop + self._end(now, passage, end, detail)
+
+    def _stop(self, passage: Passage) -> list[Action]:
+        return [ToWorker(Cancel((passage.id,)))]
 
     def _end(self, now: int, passage: Passage, end: str, detail: str) -> list[Action]:
         """Tell the client and the records, unless they know of an end already."""

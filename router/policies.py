@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Protocol, get_type_hints
 
 from protocol.clock import nanoseconds
 from router import policy_files
@@ -66,8 +66,7 @@ class View(Protocol):
         """Tokens written so far for each user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Ids to admit together, in this order; ids to reject, with the reason; when to ask again if nothing happens."""
 
     admit: tuple[int, ...] = ()
@@ -144,7 +143,8 @@ class Continuous:
     seats: int = 64
 
     def decide(self, now: int, view: View) -> Decision:
-        return Decision(ids(view.first(view.free)))
+        first = view.first(view.free)
+        return Decision(ids(first)) if first else NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,6 +300,7 @@ class WorkerLoop:
                 tokens=sum(len(row.tokens) for row in outcome.rows),
                 in_flight=in_flight,
                 context=context,
+                longest_read=max([read for _, read in outcome.read], default=0),
             )
         )
 

@@ -74,7 +74,7 @@ class PacedMachine:
         if len(self._decoding) < self.seats:
             self._board()
             read += self._start_decoding()
-            duration += self._read_chunk(read)
+            duration += self.profile.start_s(len(read)) + self._read_chunk(read)
         return duration, StepOutcome(decoding, tuple(read), rows)
 
     def _decode(self) -> tuple[float, tuple[Row, ...]]:
@@ -100,14 +100,14 @@ class PacedMachine:
         return [(row.id, row.unread) for row in ready if row.unread]
 
     def _read_chunk(self, read: list[tuple[int, int]]) -> float:
-        tokens = 0
+        longest = 0
         for row in self._reading:
             part = min(self.prefill_step, row.unread - 1)
             row.unread -= part
-            tokens += part
+            longest = max(longest, part)
             read.append((row.id, part))
-        self.clamped += not (self.measured or self.profile).read.covers(len(self._reading), tokens)
-        return self.profile.read_s(len(self._reading), tokens)
+        self.clamped += not (self.measured or self.profile).read.covers(len(self._reading), longest)
+        return self.profile.read_s(len(self._reading), longest)
 
 
 def _write(row: PacedRow) -> Row:

@@ -30,20 +30,31 @@ class DecodePoint:
 
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """Seconds to read one chunk: a part for the chunk, one for each prompt in it, one for each token in it. The largest
-    chunk measured had `most_prompts` and `most_tokens`; None where that is not known."""
+    """Seconds to read one chunk: a part for the chunk, one for each prompt in it, one for each token in it, and one for
+    each pair of tokens that attend to each other. Prompts are padded to the longest of them, and what fills them up
+    counts. The largest chunk measured had `most_prompts` and `most_tokens`; None where that is not known."""
 
     per_chunk_s: float
     per_prompt_s: float
     per_token_s: float
+    per_pair_s: float = 0.0
     most_prompts: int | None = None
     most_tokens: int | None = None
 
-    def covers(self, prompts: int, tokens: int) -> bool:
-        """Whether chunks as large were measured."""
+    def covers(self, prompts: int, longest: int) -> bool:
+        """Whether chunks as large were measured: so many prompts, of the longest of them so many tokens."""
         return (self.most_prompts is None or prompts <= self.most_prompts) and (
-            self.most_tokens is None or tokens <= self.most_tokens
+            self.most_tokens is None or prompts * longest <= self.most_tokens
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StartCost:
+    """Seconds of a step in which prompts get their last token and join the rows that decode, beside what it takes to
+    decode those: a part for the step, and one for each of the prompts."""
+
+    per_step_s: float = 0.0
+    per_prompt_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class CostProfile:
     source: str
     decode: tuple[DecodePoint, ...]
     read: ReadCost
+    start: StartCost = StartCost()
 
     def decode_s(self, rows: int, context: int) -> float:
         """Seconds of one decode step, linear between measured points, held constant outside them."""
@@ -61,11 +73,17 @@ class CostProfile:
         costs = [interpolate([(p.rows, p.s) for p in points], rows) for _, points in curves]
         return interpolate([(key, cost) for (key, _), cost in zip(curves, costs, strict=True)], context)
 
-    def read_s(self, prompts: int, tokens: int) -> float:
-        """Seconds to read a chunk of `tokens` tokens from `prompts` prompts; 0 for an empty one."""
+    def read_s(self, prompts: int, longest: int) -> float:
+        """Seconds to read a chunk of `prompts` prompts, `longest` tokens of the longest of them; 0 for an empty one."""
         if not prompts:
             return 0.0
-        return self.read.per_chunk_s + self.read.per_prompt_s * prompts + self.read.per_token_s * tokens
+        read, tokens = self.read, prompts * longest
+        parts = read.per_prompt_s * prompts + read.per_token_s * tokens + read.per_pair_s * pairs(prompts, longest)
+        return read.per_chunk_s + parts
+
+    def start_s(self, prompts: int) -> float:
+        """Seconds that a step takes for `prompts` prompts that get their last token in it."""
+        return self.start.per_step_s + self.start.per_prompt_s * prompts if prompts else 0.0
 
     def covers(self, rows: int, context: int) -> bool:
         """Whether such a decode step lies inside what was measured; one context alone says cost ignores it."""
@@ -90,6 +108,11 @@ class CostProfile:
     def _curve_covers(self, context: int, rows: int) -> bool:
         measured = [point.rows for point in self.decode if point.context == context]
         return measured[0] <= rows <= measured[-1]
+
+
+def pairs(prompts: int, longest: int) -> float:
+    """Pairs of tokens that attend to each other in a chunk."""
+    return prompts * longest**2 / 2
 
 
 def extended(profile: CostProfile) -> CostProfile:
@@ -151,16 +174,19 @@ def load_profile(name: str) -> CostProfile:
 
 
 def parse_profile(data: bytes, where: str) -> CostProfile:
-    """A profile from JSON: `{schema, name, source, decode: [{rows, context, s}], read: {per_chunk_s, ...}}`."""
+    """A profile from JSON: `{schema, name, source, decode: [{rows, context, s}], read: {per_chunk_s, ...}}`, and
+    `start: {per_step_s, ...}` if that costs anything."""
     try:
         raw = orjson.loads(data)
         if raw["schema"] != SCHEMA:
             raise ProfileError(f"profile {where}: schema {raw['schema']!r} is not {SCHEMA}")
         points = [DecodePoint(_count(p, "rows", 1), _count(p, "context", 0), _cost(p, "s")) for p in raw["decode"]]
-        costs = [_cost(raw["read"], key) for key in ("per_chunk_s", "per_prompt_s", "per_token_s")]
-        most = [_most(raw["read"], key) for key in ("most_prompts", "most_tokens")]
-        read = ReadCost(costs[0], costs[1], costs[2], *most)
-        profile = CostProfile(str(raw["name"]), str(raw["source"]), _sorted(points), read)
+        reading, starting = {"per_pair_s": 0.0} | raw["read"], asdict(StartCost()) | raw.get("start", {})
+        chunk, prompt, token, pair = [_cost(reading, f"per_{of}_s") for of in ("chunk", "prompt", "token", "pair")]
+        most = _most(reading, "most_prompts"), _most(reading, "most_tokens")
+        read = ReadCost(chunk, prompt, token, pair, *most)
+        start = StartCost(_cost(starting, "per_step_s"), _cost(starting, "per_prompt_s"))
+        profile = CostProfile(str(raw["name"]), str(raw["source"]), _sorted(points), read, start)
     except ProfileError:
         raise
     except (ValueError, KeyError, TypeError) as error:

@@ -9,10 +9,10 @@ from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
 from experiments.cell import Cell
 from experiments.load_state import load_state
 from experiments.objectives import Objective
-from experiments.twin.ahead import Ahead, Ended
+from experiments.twin.ahead import Ahead
 from experiments.twin.costs import step_costs
 from experiments.twin.crowd import Crowd
-from experiments.twin.keeping import Columns, RequestStream, figures
+from experiments.twin.keeping import Columns, figures
 from experiments.twin.machine import LeapingMachine
 from experiments.twin.stepwise import Stepwise
 from protocol.clock import seconds
@@ -100,14 +100,12 @@ class Simulation:
         heads = self._heads(policy)
         for role, head in heads.items():
             self.write(role, head)
-        server, columns = self.server, Columns()
+        server, columns = self.server, Columns(self.cell.name, self.write_requests)
         costs = step_costs(server.costs, server.profile)
-        sizes = seats, server.prefill_batch, server.prefill_step
-        machine = LeapingMachine(costs, server.costs, server.profile, *sizes)
-        keep, flush = self._keepers(columns)
-        driver = Ahead(policy, self.cell.name, self.crowd, machine, self.cell.queue, self.cell.timeout, keep)
+        machine = LeapingMachine(costs, seats, server.prefill_batch, server.prefill_step)
+        driver = Ahead(policy, self.cell.name, self.crowd, machine, self.cell.queue, self.cell.timeout, columns.keep)
         driver.run()
-        flush()
+        columns.flush()
         gap_s = seconds(machine.longest_gap) if machine.longest_gap else None
         queue = self._queue_record(driver.core)
         account = self._account(machine.steps, machine.unmeasured, held=machine.held, longest_gap_s=gap_s)
@@ -115,17 +113,6 @@ class Simulation:
         self.write("worker", account)
         cell = CellRecords(heads["router"], queue, [heads["client-0"]], account)
         return figures(self.cell.name, cell, columns, self.objectives)
-
-    def _keepers(self, columns: Columns) -> tuple[Callable[[Ended], None], Callable[[], None]]:
-        if self.write_requests is None:
-            return columns.keep, lambda: None
-        stream = RequestStream(self.cell.name, self.write_requests)
-
-        def keep(ended: Ended) -> None:
-            columns.keep(ended)
-            stream.keep(ended)
-
-        return keep, stream.flush
 
     def _heads(self, policy: Policy) -> dict[str, Any]:
         """What the router and the one client write first."""
@@ -136,7 +123,9 @@ class Simulation:
         return {"client-0": client, "router": router}
 
     def _queue_record(self, core: Core) -> QueueRecord:
-        return QueueRecord(self.cell.name, core.queue_area, core.longest_queue, 0, None)
+        # A million waiting for a day are more than the 64 bits of a record's whole number.
+        area: Any = core.queue_area if core.queue_area < 2**64 else float(core.queue_area)
+        return QueueRecord(self.cell.name, area, core.longest_queue, 0, None)
 
     def _account(self, steps: int, unmeasured: int, **more: Any) -> CellRecord:
         """The worker's. Raises OutsideProfile."""

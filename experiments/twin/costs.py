@@ -1,10 +1,11 @@
-"""What decode steps take in whole nanoseconds, one alone or many after another, by a cost profile."""
+"""What steps take by a cost profile: decode steps, one alone or many after another, and the chunks that are read."""
 
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,15 @@ class Step(NamedTuple):
     measured: bool
 
 
-class Stretch(NamedTuple):
+class Chunk(NamedTuple):
+    """What reading one chunk takes, and starting to decode, in seconds; and whether that was measured."""
+
+    s: float
+    measured: bool
+
+
+@dataclass(slots=True)
+class Stretch:
     """So many steps one after another: nanoseconds of the first, of the longest of the others (0: there are none), and
     of all; how many lie outside what was measured."""
 
@@ -35,32 +44,44 @@ class Stretch(NamedTuple):
     unmeasured: int
 
 
-class StepCosts(Protocol):
-    """By rows at once, and context of the longest row, which grows by one with every step."""
+@dataclass(slots=True)
+class StepCosts(ABC):
+    """The costs of `profile`, which may reach further than `measured` does; each is worked out once. Decode steps go by
+    rows at once, and context of the longest row, which grows by one with every step."""
 
-    @property
-    def by_context(self) -> bool:
-        """Whether the context makes a difference."""
+    by_context: ClassVar[bool]
+    """Whether the context makes a difference."""
 
+    profile: CostProfile
+    measured: CostProfile
+    _chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict, init=False)
+
+    def chunk(self, prompts: int, longest: int, started: int) -> Chunk:
+        """Of so many prompts, of the longest of them so many tokens, where so many others start to decode."""
+        known = self._chunks.get((prompts, longest, started))
+        if known is None:
+            s = self.profile.start_s(started) + self.profile.read_s(prompts, longest)
+            known = self._chunks[prompts, longest, started] = Chunk(s, self.measured.read.covers(prompts, longest))
+        return known
+
+    @abstractmethod
     def step(self, rows: int, context: int) -> Step: ...
 
+    @abstractmethod
     def stretch(self, rows: int, context: int, most: int, until: int | None = None) -> Stretch:
         """As few steps as take `until` nanoseconds or more, at most `most`; without a time, `most`."""
 
 
 def step_costs(profile: CostProfile, measured: CostProfile) -> StepCosts:
-    """The costs of `profile`, which may reach further than `measured` does."""
     contexts = {point.context for point in profile.decode}
     return FlatCosts(profile, measured) if len(contexts) == 1 else SlopedCosts(profile, measured)
 
 
 @dataclass(slots=True)
-class FlatCosts:
-    """Of a profile in which context makes no difference."""
+class FlatCosts(StepCosts):
+    """Where context makes no difference."""
 
-    profile: CostProfile
-    measured: CostProfile
-    by_context: bool = field(default=False, init=False)
+    by_context: ClassVar[bool] = False
     _known: dict[int, Step] = field(default_factory=dict, init=False)
 
     def step(self, rows: int, context: int) -> Step:
@@ -72,8 +93,9 @@ class FlatCosts:
 
     def stretch(self, rows: int, context: int, most: int, until: int | None = None) -> Stretch:
         _, each, measured = self.step(rows, context)
-        count = most if until is None or not each else min(most, -(-until // each))
-        return Stretch(count, each, each if count > 1 else 0, count * each, 0 if measured else count)
+        if until is not None and until < most * each:
+            most = -(-until // each)
+        return Stretch(most, each, each if most > 1 else 0, most * each, 0 if measured else most)
 
 
 @dataclass(slots=True)
@@ -87,12 +109,10 @@ class Totals:
 
 
 @dataclass(slots=True)
-class SlopedCosts:
-    """Of a profile in which a longer context costs more: totals beforehand, as far as they were asked for."""
+class SlopedCosts(StepCosts):
+    """Where a longer context costs more: totals beforehand, as far as they were asked for."""
 
-    profile: CostProfile
-    measured: CostProfile
-    by_context: bool = field(default=True, init=False)
+    by_context: ClassVar[bool] = True
     _totals: dict[int, Totals] = field(default_factory=dict, init=False)
 
     def step(self, rows: int, context: int) -> Step:

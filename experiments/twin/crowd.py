@@ -3,7 +3,7 @@
 from builtins import id as identity
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from clients.traces import Trace
 from clients.workloads import Prompt, expected_tokens, limits
@@ -11,9 +11,10 @@ from clients.workloads import Prompt, expected_tokens, limits
 REMEMBERED = 10_000
 
 
-class Asked(NamedTuple):
+@dataclass(slots=True)
+class Asked:
     """What the router and the machine must know of a request, named as in `protocol.messages.Submit`: a million of
-    those would take longer to make than to serve."""
+    those, or of anything frozen, would take longer to make than to serve."""
 
     id: int
     user: str

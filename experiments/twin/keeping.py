@@ -1,9 +1,9 @@
 """What is kept of a large simulated cell: one record a request, streamed to a file, and columns for its figures."""
 
 import math
-from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from struct import Struct
 from typing import Any
 
 import msgpack
@@ -13,11 +13,14 @@ from experiments.analysis import CellRecords, CellSummary, summarise
 from experiments.load_state import NEVER, Lives, queue_was_full, state_of
 from experiments.objectives import Objective, goodput, outcome
 from experiments.statistics import Spread, ranked_spread
-from experiments.twin.ahead import Ended
+from experiments.twin.machine import Seat
 from protocol.clock import SECOND, seconds
 
 ENDS = ("completed", "rejected", "failed", "cancelled")
-COLUMNS = ("received", "admitted", "first", "last", "ended", "departure", "written", "end")
+COLUMNS = (
+    *("received", "admitted", "first", "last", "ended", "departure", "written", "id", "prompt_tokens", "max_tokens"),
+    "end",
+)
 DURATIONS = {
     "ttft": ("received", "first"),
     "writing": ("first", "last"),
@@ -25,59 +28,67 @@ DURATIONS = {
     "queue_wait": ("received", "admitted"),
     "service": ("admitted", "ended"),
 }
-TOGETHER = 8_192
+TOGETHER = 1_024
+packed = Struct(f"={len(COLUMNS)}q").pack
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-class RequestStream:
-    """Writes the whole record of each request, in the form of `protocol.records.RequestRecord`. Nothing takes time on
-    the way: sent, received by the router and meant are one moment, and a token is received when it is written."""
+class Columns:
+    """COLUMNS of each request in the order of their ends, nanoseconds and tokens, NEVER for what did not happen.
+    `write`, if any, gets the whole records packed, in the form of `protocol.records.RequestRecord`. Nothing takes time
+    on the way: meant, sent and received by the router are one moment, and a token is received when it is written."""
 
-    def __init__(self, cell: str, write: Callable[[bytes], Any]) -> None:
+    def __init__(self, cell: str, write: Callable[[bytes], Any] | None = None) -> None:
         self._cell, self._write = cell, write
-        self._rows = array("q")
+        self._rows = bytearray()
         self._users: list[str] = []
+        self._flushed = 0
 
-    def keep(self, ended: Ended) -> None:
+    def keep(self, seat: Seat, end: str, detail: str | None, finish: str | None) -> None:
         """A request ended. Those that completed are written many at once: a million must not take long."""
-        passage, started, first, last, written, end, detail, finish = ended
-        submit = passage.submit
-        if end != "completed":
-            stamps = passage.received, passage.admitted, started, first, last, passage.ended, passage.departure
-            numbers = (*stamps, written, submit.id, len(submit.tokens), submit.max_tokens)
-            self._write(msgpack.packb(_entry(self._cell, submit.user, numbers, finish, end, detail)))
+        submit = seat.submit
+        row = (
+            seat.received, seat.admitted, seat.first, seat.last, seat.ended, seat.departure, seat.written, submit.id,
+            len(submit.tokens), submit.max_tokens, ENDS.index(end),
+        )  # fmt: skip
+        if end == "completed":
+            self._rows += packed(*row)
+            self._users.append(submit.user)
+            if len(self._users) == TOGETHER:
+                self.flush()
             return
-        self._users.append(submit.user)
-        self._rows.extend(
-            (
-                *(passage.received, passage.admitted, started, first, last, passage.ended, passage.departure),  # type: ignore[arg-type]
-                *(written, submit.id, len(submit.tokens), submit.max_tokens),
-            )
-        )
-        if len(self._users) == TOGETHER:
-            self.flush()
+        self._rows += packed(*[NEVER if number is None else number for number in row])
+        if self._write is not None:
+            self._write(msgpack.packb(_entry(self._cell, submit.user, row[:-1], finish, end, detail)))
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        numbers = np.frombuffer(self._rows, dtype=np.int64).reshape(len(self._users), -1)
-        users = [user.encode() for user in self._users]
-        sizes = np.array([len(user) for user in users])
+        users, self._users, begin, self._flushed = self._users, [], self._flushed, len(self._rows)
+        if self._write is None:
+            return
+        rows = np.frombuffer(self._rows[begin:], dtype=np.int64).reshape(-1, len(COLUMNS))
+        done, names = rows[rows[:, -1] == 0], [user.encode() for user in users]
+        sizes = np.array([len(name) for name in names])
         for size in np.unique(sizes):
-            alike = sizes == size
-            self._write(_packed(self._cell, [user for user in users if len(user) == size], numbers[alike]))
-        self._rows, self._users = array("q"), []
+            alike = [name for name in names if len(name) == size]
+            self._write(_packed(self._cell, alike, done[sizes == size, :-1]))
+
+    def __getitem__(self, name: str) -> Column:
+        rows = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
+        column: Column = rows[:, COLUMNS.index(name)]
+        return column
 
 
 def _entry(
-    cell: str, user: str, numbers: Sequence[int | None], finish: str | None, end: str, detail: str | None
+    cell: str, user: str, row: Sequence[int | None], finish: str | None, end: str, detail: str | None
 ) -> list[Any]:
-    received, admitted, started, first, last, ended, departure, written, id, prompt, most = numbers
+    received, admitted, first, last, ended, departure, written, id, prompt, most = row
     return ["request", {
         "cell": cell, "id": id, "user": user, "prompt_tokens": prompt, "max_tokens": most, "intended": received,
-        "sent": received, "received": received, "admitted": admitted, "started": started, "first_token": first,
+        "sent": received, "received": received, "admitted": admitted, "started": admitted, "first_token": first,
         "last_token": last, "first_received": first, "last_received": last, "ended": ended, "departure": departure,
         "written": written, "finish": finish, "end": end, "detail": detail,
     }]  # fmt: skip
@@ -97,27 +108,6 @@ def _packed(cell: str, users: Sequence[bytes], numbers: Column) -> bytes:
     place = form.index(name.encode()) if name else 0
     filled[:, place : place + len(name)] = np.frombuffer(b"".join(users), dtype=np.uint8).reshape(len(users), -1)
     return filled.tobytes()
-
-
-@dataclass(slots=True)
-class Columns:
-    """What figures need of each request, in the order of their ends: nanoseconds, NEVER for what did not happen."""
-
-    _rows: "array[int]" = field(default_factory=lambda: array("q"))
-
-    def keep(self, ended: Ended) -> None:
-        passage, _, first, last, written, end, _, _ = ended
-        if end == "completed":
-            times = passage.received, passage.admitted, first, last, passage.ended, passage.departure
-        else:
-            stamps = passage.received, passage.admitted, first, last, passage.ended, passage.departure
-            times = tuple([NEVER if at is None else at for at in stamps])  # type: ignore[assignment]
-        self._rows.extend((*times, written, ENDS.index(end)))  # type: ignore[arg-type]
-
-    def __getitem__(self, name: str) -> Column:
-        rows = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
-        column: Column = rows[:, COLUMNS.index(name)]
-        return column
 
 
 def figures(name: str, cell: CellRecords, columns: Columns, objectives: Sequence[Objective] = ()) -> CellSummary:

@@ -1,13 +1,14 @@
 """A whole run in virtual time, into a run folder like a real one's: the same records, tables, summary and report."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from clients.traces import read_trace
 from experiments.analysis import CellSummary
 from experiments.cell import Cell
+from experiments.guesses import of_crowd
 from experiments.manifest import first_manifest
 from experiments.objectives import parse_objective
 from experiments.plan import Offer, RushSettings, arrivals, calibration_cell, cells, offers, prompts
@@ -15,6 +16,7 @@ from experiments.run_folder import MANIFEST, SIMULATED, SUMMARY, Summary, summed
 from experiments.twin.cells import SimulatedServer, Simulation
 from experiments.twin.crowd import Crowd, PromptedCrowd, TraceCrowd
 from protocol.records import RecordWriter
+from router.policies import parse_policy
 
 
 def crowd_of(cell: Cell) -> Crowd:
@@ -90,7 +92,8 @@ class SimulatedRun:
                 write_requests=client.write_packed,
             )
             self.detailed &= simulation.detailed
-            self._figures[cell.name] = simulation.run()
+            guessed = of_crowd(parse_policy(cell.policy), simulation.crowd)
+            self._figures[cell.name] = replace(simulation.run(), wrong_order=guessed)
             if simulation.beyond:
                 self.beyond.append(simulation.beyond)
         finally:

@@ -1,11 +1,11 @@
 """A cell in virtual time, step by step: the router's core and the paced machine, stamped like a real run's requests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from clients.sender import Reply
-from experiments.twin.crowd import Crowd
+from experiments.twin.crowd import Asked, Crowd
 from protocol.clock import nanoseconds
 from protocol.messages import Admit, Cancel, Ended, Row, Step, Submit, Tokens
 from protocol.records import RequestRecord, StepRecord
@@ -13,6 +13,7 @@ from router.core import Action, Core, ToClient, ToWorker, Write
 from worker.paced import CONTEXT, PacedMachine
 
 CLIENT = b"everyone"
+ASKED = tuple(field.name for field in fields(Asked))
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +68,7 @@ class Stepwise:
             asked = next(self._requests)
             self._due = next(self._times, None)
             self._open[asked.id] = Reply(asked.id, at, at)
-            self._act(at, self.core.submitted(at, CLIENT, Submit(**asked._asdict())))
+            self._act(at, self.core.submitted(at, CLIENT, Submit(**{name: getattr(asked, name) for name in ASKED})))
         if (wake := self.core.wake_at) is not None and wake <= at:
             self._act(at, self.core.woken(at))
 
@@ -84,7 +85,8 @@ class Stepwise:
     def _keep_step(self, step: Step, held: int) -> None:
         context = max([service.tokens for service in self._services.values()], default=0)
         written = sum(len(row.tokens) for row in step.rows)
-        figures = (step.decoding, step.reading, step.prompt_tokens, written, held, context)
+        longest = max([read for _, read in step.read], default=0)
+        figures = (step.decoding, step.reading, step.prompt_tokens, written, held, context, longest)
         self.write("worker", StepRecord(self.core.cell, step.begin, step.end, *figures))
 
     def _stamp(self, step: Step) -> None:

@@ -29,7 +29,7 @@ def study_arrivals(rate: float) -> list[float]:
 
 
 def batch_s(replies: int, tokens: int = STUDY_TOKENS) -> float:
-    return PROFILE.read_s(replies, replies * STUDY_PROMPT) + tokens * PROFILE.decode_s(replies, STUDY_PROMPT)
+    return PROFILE.read_s(replies, STUDY_PROMPT) + tokens * PROFILE.decode_s(replies, STUDY_PROMPT)
 
 
 def virtual(spec: str, arrivals: tuple[int, ...], tokens: int) -> tuple[CellSummary, list[RequestRecord]]:

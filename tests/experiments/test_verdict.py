@@ -430,7 +430,7 @@ def steps(costs: Sequence[float], rows: int = 1, reading: int = 0, context: int 
     made, at = [], 0
     for cost in costs:
         end = at + round(cost * SECOND)
-        made.append(StepRecord(CELL, at, end, rows, reading, 0, rows, rows, context))
+        made.append(StepRecord(CELL, at, end, rows, reading, 0, rows, rows, context, 0))
         at = end
     return made
 

@@ -101,7 +101,7 @@ def write(path: Path, records: Iterable[object]) -> list[int]:
 
 
 def step(n: int, cell: str = "cell") -> StepRecord:
-    return StepRecord(cell, n, n + 1, 1, 0, 0, 1, 1, 300)
+    return StepRecord(cell, n, n + 1, 1, 0, 0, 1, 1, 300, 0)
 
 
 # --- writing and reading ---
@@ -212,7 +212,7 @@ from pathlib import Path
 from protocol.records import RecordWriter, StepRecord
 writer = RecordWriter(Path(sys.argv[1]))
 for n in itertools.count():
-    writer.write(StepRecord("cell", n, n + 1, 1, 0, 0, 1, 1, 300))
+    writer.write(StepRecord("cell", n, n + 1, 1, 0, 0, 1, 1, 300, 0))
     if n == 500:
         print("going", flush=True)
 """

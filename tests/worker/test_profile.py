@@ -1,5 +1,6 @@
 """Cost profiles: right between the points, constant outside them, and one line for what is no profile."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from worker.profile import (
     DecodePoint,
     ProfileError,
     ReadCost,
+    StartCost,
+    as_json,
     load_profile,
     parse_profile,
     profile_names,
@@ -65,7 +68,21 @@ def test_two_contexts(rows: int, context: int, seconds: float, covered: bool) ->
 def test_reading_costs_the_chunk_its_prompts_and_its_tokens() -> None:
     assert ONE_CURVE.read_s(0, 0) == 0
     assert ONE_CURVE.read_s(1, 0) == 0.75
-    assert ONE_CURVE.read_s(3, 100) == pytest.approx(0.5 + 0.75 + 0.1)
+    assert ONE_CURVE.read_s(3, 100) == pytest.approx(0.5 + 0.75 + 0.3)
+
+
+def test_tokens_attend_to_those_of_their_own_prompt() -> None:
+    """Twice the prompt has four times the pairs, two prompts twice."""
+    read = replace(ONE_CURVE, read=ReadCost(0.0, 0.0, 0.0, per_pair_s=1e-6)).read_s
+    assert read(1, 100) == pytest.approx(0.005)
+    assert read(1, 200) == pytest.approx(0.02)
+    assert read(2, 100) == pytest.approx(0.01)
+
+
+def test_prompts_that_start_to_decode_cost_a_part_for_the_step_and_one_each() -> None:
+    profile = replace(ONE_CURVE, start=StartCost(0.05, 0.01))
+    assert [profile.start_s(prompts) for prompts in (0, 1, 3)] == pytest.approx([0, 0.06, 0.08])
+    assert parse_profile(orjson.dumps(as_json(profile)), "file") == profile
 
 
 @given(st.integers(0, 20), st.integers(0, 20))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -10,23 +10,24 @@ from hypothesis import strategies as st
 
 from clients.arrivals import poisson
 from experiments.analysis import gaps, written
-from experiments.twin.ahead import Ahead, Ended
+from experiments.twin.ahead import Ahead
 from experiments.twin.costs import step_costs
 from experiments.twin.crowd import Asked, Crowd, LikeCrowd
-from experiments.twin.machine import LeapingMachine
+from experiments.twin.machine import LeapingMachine, Seat
 from experiments.twin.stepwise import Stepwise
 from protocol.clock import nanoseconds, seconds
 from protocol.records import RequestRecord, StepRecord, merge
 from router.core import Core
 from router.policies import Decision, Policy, View, parse_policy
 from worker.paced import PacedMachine
-from worker.profile import CostProfile, DecodePoint, ReadCost, extended, load_profile
+from worker.profile import CostProfile, DecodePoint, ReadCost, StartCost, extended, load_profile
 
 STUDY = load_profile("qwen3-4b-4bit-m4max")
 SLOPED = CostProfile(
     "sloped", "",
     tuple(DecodePoint(r, c, (0.005 + 0.001 * r) * (1 + c / 100)) for c in (10, 40, 90) for r in (1, 4, 12)),
-    ReadCost(0.01, 0.02, 0.0003, most_prompts=2, most_tokens=80),
+    ReadCost(0.01, 0.02, 0.0003, 0.000007, most_prompts=2, most_tokens=80),
+    StartCost(0.006, 0.0009),
 )  # fmt: skip
 PROFILES = (STUDY, SLOPED, extended(SLOPED), load_profile("instant"))
 POLICIES = (
@@ -91,15 +92,20 @@ def stepwise(case: Case, policy: Policy | None = None) -> tuple[Core, PacedMachi
     return core, machine, kept
 
 
-def ahead(case: Case, policy: Policy | None = None) -> tuple[Ahead, dict[int, Ended]]:
-    made, kept = policy or parse_policy(case.policy), list[Ended]()
+def ahead(case: Case, policy: Policy | None = None) -> tuple[Ahead, dict[int, tuple[Any, ...]]]:
+    """The driver when all is over, and the stamps of every request."""
+    made, kept = policy or parse_policy(case.policy), dict[int, tuple[Any, ...]]()
     seats = max(made.seats, case.prefill_batch)
     costs = step_costs(case.profile, case.profile)
-    machine = LeapingMachine(costs, case.profile, case.profile, seats, case.prefill_batch, case.prefill_step)
-    driver = Ahead(made, "cell", case.crowd, machine, case.queue, case.timeout, kept.append)
+    machine = LeapingMachine(costs, seats, case.prefill_batch, case.prefill_step)
+
+    def keep(seat: Seat, *ending: str | None) -> None:
+        assert seat.id not in kept
+        kept[seat.id] = seat_stamps(seat, *ending)
+
+    driver = Ahead(made, "cell", case.crowd, machine, case.queue, case.timeout, keep)
     driver.run()
-    assert len({ended.passage.id for ended in kept}) == len(kept)
-    return driver, {ended.passage.id: ended for ended in kept}
+    return driver, kept
 
 
 def merged(kept: dict[str, list[Any]]) -> dict[int, RequestRecord]:
@@ -112,10 +118,10 @@ def stamps(r: RequestRecord) -> tuple[Any, ...]:
     return (*times, written(r), r.end, r.detail, r.finish)
 
 
-def ended_stamps(e: Ended) -> tuple[Any, ...]:
-    p = e.passage
-    times = (p.received, p.admitted, p.departure, e.started, e.first, e.last, p.ended)
-    return (*times, e.written, e.end, e.detail, e.finish)
+def seat_stamps(s: Seat, *ending: str | None) -> tuple[Any, ...]:
+    """The same: the machine takes a request as soon as it is admitted."""
+    times = (s.received, s.admitted, s.departure, s.admitted, s.first, s.last, s.ended)
+    return (*times, s.written, *ending)
 
 
 @settings(max_examples=150)
@@ -124,7 +130,7 @@ def test_every_stamp_is_the_same(case: Case) -> None:
     core, machine, kept = stepwise(case)
     driver, found = ahead(case)
     requests, steps = merged(kept), [r for r in kept["worker"] if isinstance(r, StepRecord)]
-    assert {id: ended_stamps(e) for id, e in found.items()} == {id: stamps(r) for id, r in requests.items()}
+    assert found == {id: stamps(r) for id, r in requests.items()}
     for name in ("queue_area", "longest_queue", "tokens", "completed", "departures"):
         assert getattr(driver.core, name) == getattr(core, name), name
     assert dict(driver.core.served) == dict(core.served)
@@ -142,7 +148,7 @@ class Watchful:
 
     seen: list[Any]
     seats: int = 3
-    name = "watchful"
+    name: ClassVar[str] = "watchful"
 
     def decide(self, now: int, view: View) -> Decision:
         running = [(r.id, r.written, r.unread) for r in view.running]
@@ -180,7 +186,7 @@ def test_a_stretch_is_the_sum_of_its_steps(rows: int, context: int, most: int, u
 def test_the_studys_static_buses_leave_as_they_did() -> None:
     case = Case("static", LikeCrowd(poisson(40, 4.0, 12), 60, 128), STUDY, 4096, None, 8, 2048)
     _, found = ahead(case)
-    buses = [sum(e.passage.departure == number for e in found.values()) for number in range(6)]
+    buses = [sum(departure == number for _, _, departure, *_ in found.values()) for number in range(6)]
     assert buses == [2, 7, 8, 8, 8, 7]
 
 

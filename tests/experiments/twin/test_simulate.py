@@ -14,10 +14,10 @@ from experiments.cell import Cell
 from experiments.load_state import load_state
 from experiments.objectives import parse_objective
 from experiments.reference import LOADS, TYPICAL
-from experiments.twin import cells
+from experiments.twin import cells, keeping
 from experiments.twin.cells import OutsideProfile, SimulatedServer, Simulation
 from experiments.twin.simulate import crowd_of, simulate_cell
-from protocol.records import RecordWriter, RequestRecord, StepRecord, read_folder
+from protocol.records import QueueRecord, RecordWriter, RequestRecord, StepRecord, read_folder
 from tests.experiments.commands import headway, run_folder, summary
 from worker.profile import CostProfile, DecodePoint, ReadCost, load_profile
 
@@ -94,6 +94,7 @@ def three_ways(
     promised = [parse_objective(text) for text in OBJECTIVES]
     detailed = Simulation(cell, crowd_of(cell), STUDY, promised).run()
     monkeypatch.setattr(cells, "DETAILED_TOKENS", 0)
+    monkeypatch.setattr(keeping, "TOGETHER", 16)
     writer = RecordWriter(folder / "a.msgpack")
     quick = Simulation(
         cell, crowd_of(cell), STUDY, promised, lambda role, record: writer.write(record), writer.write_packed
@@ -101,7 +102,7 @@ def three_ways(
     writer.close()
     kept = by_cell(read_folder(folder))[cell.name]
     assert not kept.steps
-    return [detailed, quick, replace(summarise(cell.name, kept, promised), load_state=load_state(kept))]
+    return detailed, quick, replace(summarise(cell.name, kept, promised), load_state=load_state(kept))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,16 @@ def test_a_large_simulation_has_the_same_figures(
         assert quick["gap"]["max"] == detailed["gap"]["max"]
     assert (quick["cancelled"] > 0) == (timeout is not None)
     assert (quick["rejected"] > 0) == (queue < 10)
+
+
+def test_a_queue_may_be_longer_than_64_bits(tmp_path: Path) -> None:
+    """One at a time, 50 million seconds each: whoever comes as number k waits k times as long."""
+    slow = SimulatedServer(CostProfile("slow", "", (DecodePoint(1, 0, 1e6),), ReadCost(0.0, 0.0, 0.0)))
+    cell, writer = Cell("c", "c", "one", 60, 50, rate=4.0), RecordWriter(tmp_path / "a.msgpack")
+    Simulation(cell, crowd_of(cell), slow, write=lambda role, record: writer.write(record)).run()
+    writer.close()
+    (queue,) = [record for record in read_folder(tmp_path) if isinstance(record, QueueRecord)]
+    assert queue.area_ns == pytest.approx(60 * 59 / 2 * 50e6 * 1e9, rel=1e-6)
 
 
 def test_beyond_what_was_measured_it_refuses_or_says_so(tmp_path: Path) -> None:
