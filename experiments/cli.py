@@ -9,6 +9,7 @@ COMMANDS = {
     "fit": ("experiments.fit_cli", "fit", "A cost profile from the steps of earlier runs, and how far it is off."),
     "policies": ("experiments.policies_cli", "policies", "List the admission policies and their settings."),
     "simulate": ("experiments.simulate_cli", "simulate", "The rush in virtual time, on a cost profile."),
+    "capacity": ("experiments.capacity.cli", "capacity", "The highest rate that meets objectives, by policy."),
     "sweep": ("experiments.sweep_cli", "sweep", "Start N replies together, for growing N: what batching gains."),
     "prefix": ("experiments.prefix_cli", "prefix", "Sort emails without and with the cache of what prompts share."),
     "kv-quant": ("experiments.kv_quant_cli", "kv_quant", "Find a name in a long pile, with a KV cache of fewer bits."),

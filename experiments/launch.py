@@ -114,13 +114,13 @@ def carry_out(
     sys.exit(finish(run, summary, study))
 
 
-def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path) -> tuple[Path, Summary]:
-    """A run folder for what needs no measurement: manifest and summary."""
+def keep_calculation(experiment: str, settings: Mapping[str, Any], out: Path, **facts: Any) -> tuple[Path, Summary]:
+    """A run folder for what needs no measurement: manifest, with these facts in it, and summary."""
     try:
         folder = create(out, experiment)
     except RunFolderError as error:
         raise click.UsageError(str(error)) from None
-    write_json(folder / MANIFEST, first_manifest(experiment, settings, "") | {"complete": True, "reason": None})
+    write_json(folder / MANIFEST, first_manifest(experiment, settings, "") | {"complete": True, "reason": None} | facts)
     summary = analyse(folder)
     keep_report(folder, Console(highlight=False, markup=False, emoji=False, stderr=True))
     return folder, summary
@@ -153,7 +153,7 @@ def finish(run: Run, summary: Summary, study: bool = False) -> int:
     if not summary.complete:
         run.console.print(f"INCOMPLETE: {summary.reason}", soft_wrap=True)
     keep_report(run.folder, run.console, study)
-    run.console.print(f"Results: {run.folder} (report.html, summary.json, manifest.json, records)", soft_wrap=True)
+    run.console.print(f"Results: {run.folder}\n(report.html, summary.json, manifest.json, records)", soft_wrap=True)
     if run.console.stderr:
         click.echo((run.folder / SUMMARY).read_bytes(), nl=False)
     return 0 if summary.complete else 130 if run.interrupted else 1
