@@ -39,7 +39,8 @@ DURATIONS = {
 class CellSummary:
     """The figures of one cell, as they stand in summary.json; seconds, tokens and bytes; None where nothing was
     measured. `ttft`, `writing`, `reply`, `queue_wait`, `tpot` and `gap` are of completed requests only. `verdict`, its
-    `reasons` and `load_state` are experiments.verdict's, None until that has judged."""
+    `reasons` and `load_state` are experiments.verdict's, None until that has judged; `wrong_order` is
+    experiments.guesses', None for a policy that guesses nothing."""
 
     label: str
     policy: str
@@ -80,6 +81,7 @@ class CellSummary:
     load_state: str | None = None
     objectives: list[Outcome] = field(default_factory=list)
     goodput: Goodput | None = None
+    wrong_order: float | None = None
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from experiments.verdict import INVALID
 from router.policies import POLICIES, label, written
 
 METRICS = ("ttft.p50", "ttft.p95", "reply.p50", "reply.p95")
+MEANS = ("ttft.mean", "reply.mean")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def comparisons(cells: Sequence[CellSummary]) -> list[Comparison]:
         _compared(rate, metric, policy, than, policies)
         for rate, policies in sorted(served.items(), key=lambda item: item[0] or 0.0)
         for than, policy in combinations(sorted(policies, key=_place), 2)
-        for metric in METRICS
+        for metric in (*METRICS, *MEANS)
     ]
 
 

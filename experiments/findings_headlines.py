@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments.capacity.words import headline as capacity
 from experiments.kv_quant_findings import real_bits
 from experiments.statistics import overlap
 from experiments.tables import figure, seconds_text
@@ -135,6 +136,7 @@ HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "prefix": prefix,
     "kv-quant": kv_quant,
     "kv-size": kv_size,
+    "capacity": capacity,
     "repeat": repeat,
     "selftest": selftest,
 }

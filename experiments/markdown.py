@@ -11,9 +11,10 @@ from rich.text import Text
 
 from experiments.analysis import CellSummary
 from experiments.headline import headline
+from experiments.predictor_gains import gains_lines, gains_tables, predictor_gains, untold
 from experiments.run_folder import Summary, findings_module
 from experiments.seeds import over_seeds, seeds_of
-from experiments.sentences import comparison_lines, objective_lines
+from experiments.sentences import comparison_lines, objective_parts
 from experiments.settings_words import ran_on, settings_words
 from experiments.tables import GREY, MISSING, load_lines, load_table, remarks, typical_table
 
@@ -41,8 +42,14 @@ def _tables(summary: Summary) -> Iterator[str]:
     rows, seeds = over_seeds(summary.cells), seeds_of(summary.cells)
     yield table_text(typical_table(rows, seeds))
     yield table_text(load_table(rows, seeds))
-    promised = [*objective_lines(rows), *comparison_lines(summary.comparisons)]
-    yield _list([*promised, *remarks(summary), *load_lines(summary.cells)])
+    gains = predictor_gains(summary)
+    yield from map(table_text, gains_tables(gains))
+    promised = objective_parts(rows)
+    yield from [table_text(part) for part in promised if isinstance(part, Table)]
+    said = [*gains_lines(gains), *[part for part in promised if isinstance(part, str)]]
+    yield _list(
+        [*said, *comparison_lines(untold(summary.comparisons, gains)), *remarks(summary), *load_lines(summary.cells)]
+    )
 
 
 def _findings(summary: Summary) -> Iterator[str]:
@@ -50,7 +57,9 @@ def _findings(summary: Summary) -> Iterator[str]:
     console = Console(file=StringIO(), width=PRINTED_WIDTH, highlight=False, markup=False, emoji=False, record=True)
     findings_module(summary.experiment).show(console, summary.findings)
     yield fenced("\n".join(line.rstrip() for line in console.export_text().strip("\n").splitlines()))
-    yield _list(objective_lines(summary.cells))
+    promised = objective_parts(summary.cells)
+    yield from [table_text(part) for part in promised if isinstance(part, Table)]
+    yield _list([part for part in promised if isinstance(part, str)])
 
 
 def _verdicts(cells: Sequence[CellSummary]) -> str:

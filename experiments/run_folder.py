@@ -13,6 +13,7 @@ import orjson
 
 from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
 from experiments.comparison import Comparison, comparisons
+from experiments.guesses import of_records
 from experiments.load_state import load_state
 from experiments.objectives import Objective, parse_objective
 from experiments.seeds import Pooled, pooled
@@ -29,9 +30,10 @@ FINDINGS = {
     "repeat": "experiments.repeat_findings",
     "kv-quant": "experiments.kv_quant_findings",
     "kv-size": "experiments.kv_size_findings",
+    "capacity": "experiments.capacity.findings",
     "selftest": "experiments.selftest_findings",
 }
-CALCULATED = ("kv-size",)
+CALCULATED = ("kv-size", "capacity")  # from the manifest alone, or before anything is measured
 SIMULATED = "simulate"  # of such a run there is no instrument to judge
 
 
@@ -123,8 +125,12 @@ def analyse(folder: Path, objectives: Sequence[str] = ()) -> Summary:
 def build_summary(manifest: Mapping[str, Any], cells: Mapping[str, Any]) -> Summary:
     """The summary of a run, from its manifest (none: roles started by hand) and its cells."""
     promised = objectives_of(manifest)
-    measured = {name: summarise(name, cells[name], promised) for name in sorted(cells)}
-    if manifest.get("experiment") == SIMULATED:
+    inputs, simulated = manifest.get("inputs") or {}, manifest.get("experiment") == SIMULATED
+    measured = {
+        name: replace(summarise(name, cell, promised), wrong_order=of_records(cell, inputs, simulated))
+        for name, cell in sorted(cells.items())
+    }
+    if simulated:
         figures = {name: replace(cell, load_state=load_state(cells[name])) for name, cell in measured.items()}
     else:
         verdicts = verdicts_of(manifest, cells, measured)
@@ -148,7 +154,8 @@ def summed_up(
     """The summary of a run, from its manifest and the figures of its cells."""
     experiment = manifest.get("experiment", "by-hand")
     shown = [figures[name] for name in shown_names(manifest, figures)]
-    reason = manifest.get("reason") or _lost(manifest) or (None if experiment in CALCULATED else _missing(shown))
+    calculated = experiment in CALCULATED and not shown
+    reason = manifest.get("reason") or _lost(manifest) or (None if calculated else _missing(shown))
     return Summary(
         schema=SCHEMA,
         experiment=experiment,
@@ -194,7 +201,7 @@ def _findings(experiment: str, manifest: Mapping[str, Any], cells: Mapping[str, 
     module = findings_module(experiment)
     if module is None or not (experiment in CALCULATED or manifest.get("planned")):
         return None
-    found: dict[str, Any] = module.findings(manifest, cells)
+    found: dict[str, Any] | None = module.findings(manifest, cells)
     return found
 
 
@@ -224,12 +231,14 @@ def verdicts_of(
 
 
 def drift(manifest: Mapping[str, Any], figures: Mapping[str, CellSummary]) -> dict[str, Any] | None:
-    """How far the repeated cell's time to the last reply is from the first time's; None if either is missing."""
+    """How far the repeated cell's time to the last reply is from the first time's; None if either is not whole."""
     names = manifest.get("drift")
     if not names:
         return None
     first, again = figures.get(names["first"]), figures.get(names["repeat"])
     if first is None or again is None or not first.done_s or not again.done_s:
+        return None
+    if any(cell.completed < cell.requests for cell in (first, again)):
         return None
     change = again.done_s / first.done_s - 1
     return {

@@ -86,7 +86,7 @@ def rush(
     except (ValueError, RunFolderError) as error:
         raise click.UsageError(str(error)) from None
     for line in plan_text(settings, earlier):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if not dry_run:
         sys.exit(_run(settings, out, console, study, earlier, wanted))
 

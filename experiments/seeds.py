@@ -11,7 +11,7 @@ from experiments.objectives import Goodput, Outcome, decided, parse_objective
 from experiments.statistics import PERCENTILES, Spread
 
 SPREADS = ("ttft", "writing", "reply", "queue_wait", "tpot", "gap", "send_lag", "service")
-MEDIANS = ("done_s", "tokens_per_s")
+MEDIANS = ("done_s", "tokens_per_s", "wrong_order")
 SUMS = ("requests", "sent", "unsent", "late", "completed", "rejected", "failed", "cancelled", "unfinished", "tokens")
 
 
@@ -88,9 +88,10 @@ def _merged(cells: Sequence[CellSummary]) -> CellSummary:
 
 
 def _spread(spreads: Sequence[Spread]) -> Spread:
-    """Medians of percentiles; `n` is that of the smallest, since all must be large enough."""
-    p50, p95, p99, longest = (_typical(getattr(each, name) for each in spreads) for name in (*PERCENTILES, "max"))
-    return Spread(min(each.n for each in spreads), p50, p95, p99, longest)
+    """Medians of percentiles and means; `n` is that of the smallest, since all must be large enough."""
+    names = (*PERCENTILES, "max", "mean")
+    p50, p95, p99, longest, mean = (_typical(getattr(each, name) for each in spreads) for name in names)
+    return Spread(min(each.n for each in spreads), p50, p95, p99, longest, mean=mean)
 
 
 def _typical(values: Iterable[float | None]) -> float | None:

@@ -2,14 +2,30 @@
 
 from collections.abc import Sequence
 
+from rich.table import Table
+from rich.text import Text
+
 from experiments.analysis import CellSummary
 from experiments.comparison import Comparison
 from experiments.objectives import Goodput, Outcome
-from experiments.tables import SERVERS, figure
+from experiments.tables import MISSING, SERVERS, figure, place, plain_table
 
 WHAT = {"ttft": "first words", "reply": "whole replies"}
 TYPICAL = ("ttft.p50", "reply.p50")
 MS_BELOW = 0.1
+SENTENCES, ABREAST = 4, 3
+EXPLAINED = "Not determined: it takes more requests to tell. Goodput: requests that met every objective."
+UNKEPT = (
+    "Of a simulated cell of more than 100,000 tokens one record a request is kept. There are no steps, so nothing is "
+    "known of the seats over time and of the prompt tokens read; no messages, so of the gaps between words the longest "
+    "alone is known; and no words of the replies."
+)
+
+
+def objective_parts(cells: Sequence[CellSummary]) -> list[Table | str]:
+    """What became of the objectives: a few sentences, or where they would be many, tables."""
+    lines = objective_lines(cells)
+    return [*(lines if len(lines) <= SENTENCES else objective_tables(cells))]
 
 
 def objective_lines(cells: Sequence[CellSummary]) -> list[str]:
@@ -20,6 +36,35 @@ def objective_lines(cells: Sequence[CellSummary]) -> list[str]:
         if cell.goodput is not None:
             lines.append(f"{cell.label}: {_goodput(cell.goodput)}.")
     return lines
+
+
+def objective_tables(cells: Sequence[CellSummary]) -> list[Table]:
+    """A line for each cell, and a column for each objective, as many as 80 columns hold; goodput in the last table."""
+    judged = sorted([cell for cell in cells if cell.objectives], key=lambda cell: (cell.rate or 0.0, place(cell)))
+    names = list(dict.fromkeys(each.objective for cell in judged for each in cell.objectives))
+    parts = [names[first : first + ABREAST] for first in range(0, len(names), ABREAST)]
+    tables = [_objective_table(judged, part, last=part is parts[-1]) for part in parts]
+    if tables:
+        tables[-1].caption = Text(EXPLAINED)
+    return tables
+
+
+def _objective_table(cells: Sequence[CellSummary], names: Sequence[str], last: bool) -> Table:
+    table = plain_table("Objectives: met or missed, and how many requests missed it")
+    table.add_column("cell", overflow="fold")
+    for head in [*[name.replace("<", "\n<") for name in names], *(["goodput"] if last else [])]:
+        table.add_column(head, justify="right", no_wrap=True)
+    for cell in cells:
+        known = {each.objective: each for each in cell.objectives}
+        share = MISSING if cell.goodput is None else f"{cell.goodput.share:.0%}"
+        table.add_row(cell.label, *[_state(known.get(name)) for name in names], *([share] if last else []))
+    return table
+
+
+def _state(outcome: Outcome | None) -> str:
+    if outcome is None or not outcome.n:
+        return MISSING
+    return f"{outcome.state}\n{outcome.misses:,} of {outcome.n:,}"
 
 
 def comparison_lines(found: Sequence[Comparison]) -> list[str]:

@@ -16,6 +16,7 @@ from experiments.launch import console_for, json_option, keep_report, objective_
 from experiments.plan import RushSettings
 from experiments.run_folder import SIMULATED, SUMMARY, RunFolderError, create
 from experiments.rush_cli import check, refuse_both_seeds, settings_from
+from experiments.sentences import UNKEPT
 from router.core import PolicyFailed
 from worker.options import Server, server_options
 from worker.profile import load_profile
@@ -48,7 +49,7 @@ def simulate(
 
     The policies and the router's queue are the real ones, the machine is the paced engine's. A token is a word of the
     prompt, and a reply takes all its tokens. Everything is kept as in a real run and marked as simulated; of cells
-    with more than 100,000 tokens one record a request, without steps and words, and no report is written.
+    with more than 100,000 tokens one record a request, without steps and words.
     """
     console = console_for(as_json)
     try:
@@ -57,7 +58,7 @@ def simulate(
         check(settings)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    console.print(plan_text(settings), soft_wrap=True)
+    console.print(plan_text(settings))
     if not dry_run:
         sys.exit(_run(settings, out, console, study, extrapolate))
 
@@ -93,11 +94,15 @@ def _run(settings: RushSettings, out: Path, console: Console, study: bool, extra
     show(console, summary, run.manifest["settings"], study)
     for line in run.beyond:
         console.print(line, soft_wrap=True)
+    if not run.detailed:
+        console.print(UNKEPT)
     kept = "summary.json, manifest.json, records"
     if run.detailed:
         keep_report(folder, console)
         kept = f"report.html, {kept}"
-    console.print(f"Simulated, not measured. Results: {folder} ({kept})", soft_wrap=True)
+    else:
+        console.print(f"Its report takes longer than the simulation: headway report {folder}", soft_wrap=True)
+    console.print(f"Simulated, not measured. Results: {folder}\n({kept})", soft_wrap=True)
     if console.stderr:
         click.echo((folder / SUMMARY).read_bytes(), nl=False)
     return 0

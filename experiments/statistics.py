@@ -17,7 +17,7 @@ State = Literal["met", "missed", "not determined"]
 @dataclass(frozen=True, slots=True)
 class Spread:
     """How `n` values in seconds lie; None where there are none. The intervals hold the true percentile with 95 %
-    confidence; None where n is too small for one."""
+    confidence; None where n is too small for one. `mean` is of all values."""
 
     n: int
     p50: float | None
@@ -27,6 +27,7 @@ class Spread:
     p50_interval: Interval | None = None
     p95_interval: Interval | None = None
     p99_interval: Interval | None = None
+    mean: float | None = None
 
 
 def nearest_rank(ranked: Sequence[float], q: float) -> float:
@@ -100,7 +101,7 @@ def ranked_spread(ranked: Sequence[float]) -> Spread:
         return Spread(0, None, None, None, None)
     p50, p95, p99 = (nearest_rank(ranked, q) for q in PERCENTILES.values())
     intervals = [rank_interval(ranked, q) for q in PERCENTILES.values()]
-    return Spread(len(ranked), p50, p95, p99, ranked[-1], *intervals)
+    return Spread(len(ranked), p50, p95, p99, ranked[-1], *intervals, math.fsum(ranked) / len(ranked))
 
 
 def _binomial_rank(n: int, q: float, share: float) -> int:

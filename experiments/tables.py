@@ -1,5 +1,6 @@
 """The tables a person reads after a rush: what happened at each rate, in the study's shape."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -16,6 +17,7 @@ from experiments.verdict import VALID
 from router.policies import POLICIES, Setting
 
 MISSING, GREY = "n/a", "dim"
+MANY, FEW_BATCHES = 10_000, 40
 SIMULATED_MARK = "Simulated: "
 LOADS = {
     OVERLOADED: "is overloaded: its queue grew throughout, so its percentiles depend on how long the run lasted.",
@@ -104,7 +106,7 @@ def typical_table(cells: Sequence[CellSummary], seeds: int = 1) -> Table:
     load = f", load {at_top[0].load:g}" if at_top[0].load is not None else ""
     over = f", over {seeds} seeds" if seeds > 1 else ""
     table = plain_table(
-        f"{at_top[0].requests} requests, {offered(at_top[0])}{load}: the typical request (median{over})"
+        f"{at_top[0].requests:,} requests, {offered(at_top[0])}{load}: the typical request (median{over})"
     )
     table.caption = too_small([spread for cell in at_top for spread in (cell.ttft, cell.writing, cell.reply)], ["p50"])
     table.add_column("server", overflow="fold")
@@ -149,17 +151,32 @@ def load_table(cells: Sequence[CellSummary], seeds: int = 1) -> Table:
             server(cell),
             *(rank_text(spread, name) for spread in (cell.ttft, cell.reply) for name in ("p50", "p95")),
             MISSING if cell.tokens_per_s is None else f"{cell.tokens_per_s:.0f}",
-            f"{cell.completed}/{cell.requests}",
+            done(cell),
         )
         previous = cell.rate
     return table
+
+
+def done(cell: CellSummary) -> str:
+    """How many of its requests completed; of very many the share, which is narrow enough for 80 columns."""
+    if cell.requests < MANY:
+        return f"{cell.completed}/{cell.requests}"
+    return f"{cell.completed / cell.requests:.1%}"
+
+
+def batches(sizes: Sequence[int]) -> str:
+    """With how many requests batches left, one by one or, of very many, by size."""
+    if len(sizes) <= FEW_BATCHES:
+        return ", ".join(map(str, sizes))
+    counts = sorted(Counter(sizes).items(), reverse=True)
+    return ", ".join(f"{size} ({count:,} of them)" for size, count in counts)
 
 
 def remarks(summary: Summary) -> list[str]:
     """What a reader must know beside the figures: when batches left, what was late or had no reply, how the machine
     drifted."""
     lines = [
-        f"{cell.label}: batches left with {', '.join(map(str, cell.departures))}."
+        f"{cell.label}: batches left with {batches(cell.departures)}."
         for cell in summary.cells
         if cell.departures and seeds_of(summary.cells) == 1
     ]
@@ -170,9 +187,9 @@ def remarks(summary: Summary) -> list[str]:
             "failed": cell.failed,
             "cancelled": cell.cancelled,
         }
-        said = [f"{count} {what}" for what, count in faults.items() if count]
+        said = [f"{count:,} {what}" for what, count in faults.items() if count]
         if said:
-            lines.append(f"{cell.label}: of {cell.requests} requests, {', '.join(said)}.")
+            lines.append(f"{cell.label}: of {cell.requests:,} requests, {', '.join(said)}.")
     if summary.drift is not None:
         what = "The machine drifted" if summary.drift["drifted"] else "No drift"
         change = summary.drift["change"]

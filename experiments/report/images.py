@@ -1,5 +1,6 @@
 """The customers picture as a file, without a browser: every server at one rate, on one time axis."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import vl_convert
 
 from experiments.report.page import drawn
 from experiments.report.palette import LIGHT, PARTS
-from experiments.report.pictures import customers, given, styled
+from experiments.report.pictures import SMALL, customers, given, styled
 from experiments.report.rows import CellRows, Customer
 from experiments.report.write import Measured
+from experiments.run_folder import SIMULATED
+from experiments.settings_words import served
+from experiments.statistics import Interval
 from experiments.tables import highest, offered
 
 WIDTH, HEIGHT, STEPS, SCALE = 820, 330, (2, 9), 2
@@ -43,9 +47,28 @@ def image_chart(measured: Measured, rate: float | None = None) -> Any:
     most = max(len(row.customers) for row in rows)
     step = max(STEPS[0], min(STEPS[1], HEIGHT / most))
     charts = [_titled(row, step) for row in rows]
-    until = max(row.until for row in rows)
+    since, until = span(rows)
     stacked = alt.vconcat(*charts, spacing=14).resolve_scale(color="shared")
-    return styled(stacked, LIGHT, until)
+    return styled(stacked.properties(title=_caption(measured)), LIGHT, since, until)
+
+
+def span(rows: Sequence[CellRows]) -> Interval:
+    """The time that the picture shows, in seconds."""
+    shown = [row.window or (0.0, row.until) for row in rows]
+    return min(begin for begin, _ in shown), max(end for _, end in shown)
+
+
+def _caption(measured: Measured) -> alt.TitleParams:
+    """Below the picture: what served, which run this is, and where it ran."""
+    manifest, machine = measured.manifest, measured.manifest.get("machine") or {}
+    begun = [f"of {manifest['begun']}"] if manifest.get("begun") else []
+    if measured.summary.experiment == SIMULATED:
+        words = [" ".join(["simulation", *begun])]
+    else:
+        words = [" ".join([measured.summary.experiment, *begun])]
+        words += [f"{machine['processor']}, {machine['cores']} cores"] if machine else []
+    said = "; ".join([*filter(None, [served(manifest)]), *words])
+    return alt.TitleParams(said, orient="bottom", offset=10, fontSize=SMALL, fontWeight="normal")
 
 
 def shown(measured: Measured, rate: float | None) -> list[CellRows]:

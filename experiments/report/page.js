@@ -100,9 +100,10 @@
     for (const [name, value] of Object.entries(cell.choice)) choice.elements[name].value = value;
     const alike = besides(cell);
     const until = "cell" in cell.choice ? cell.until : Math.max(...alike.map((each) => each.until));
+    const [since, till] = windowOf("cell" in cell.choice ? [cell] : alike) || [0, until];
     const count = cell.customers.length;
     views.customers.height(count * Math.max(THIN, Math.min(THICK, HEIGHT / Math.max(1, count))));
-    draw("customers", { customers: cell.customers.flatMap(barsOf) }, { until, chosen: null });
+    draw("customers", { customers: cell.customers.flatMap(barsOf) }, { since, until: till, chosen: null });
     draw("seats", {
       seats: [...levels(cell.seats, "decoding"), ...levels(cell.seats, "reading", 1)],
       queue: levels(cell.queue, "waiting"),
@@ -122,10 +123,16 @@
     document.getElementById("one").replaceChildren(element("p", "Choose a customer: click a bar, or use the list above."));
   }
 
+  // The time in which the drawn customers of these cells were there; null where they stand for all of them.
+  function windowOf(cells) {
+    const spans = cells.map((each) => each.window).filter(known);
+    return spans.length ? [Math.min(...spans.map(([begin]) => begin)), Math.max(...spans.map(([, end]) => end))] : null;
+  }
+
   function sayWhatIsDrawn() {
-    const { customers, requests, seats, queue } = cell;
+    const { customers, requests, seats, queue, window: inARow } = cell;
     const nobody = requests === 0 ? "No request of this cell was recorded." : "";
-    const few = customers.length < requests ? `Drawn: ${number(customers.length)} of ${number(requests)} customers, evenly spread. ` : "";
+    const few = customers.length < requests ? `Drawn: ${number(customers.length)} of ${number(requests)} customers, ${known(inARow) ? "in a row, from the middle of the crowd" : "evenly spread"}. ` : "";
     const drawn = seats.t.length + queue.t.length;
     const thin = drawn < seats.of + queue.of ? `Drawn: ${number(drawn)} of ${number(seats.of + queue.of)} changes, every peak among them. ` : "";
     for (const [id, words] of [["customers", few], ["seats", thin]]) {

@@ -42,8 +42,8 @@ def given(rows: Sequence[Mapping[str, Any]]) -> alt.InlineData:
 
 
 def clock(title: str | None = None) -> dict[str, Any]:
-    """The run's clock as an axis, in seconds, as far as the parameter `until`."""
-    scale = alt.Scale(domainMin=0, domainMax=alt.ExprRef("until"), nice=False)
+    """The run's clock as an axis, in seconds, from the parameter `since` to the parameter `until`."""
+    scale = alt.Scale(domainMin=alt.ExprRef("since"), domainMax=alt.ExprRef("until"), nice=False)
     return {"scale": scale, "axis": alt.Axis(title=title, tickCount=8)}
 
 
@@ -192,6 +192,31 @@ def load_rows(metric: str, cells: Sequence[CellSummary]) -> list[dict[str, Any]]
     return rows
 
 
+# --- several predictors ---
+
+
+def gains(rows: Sequence[Mapping[str, Any]], title: str, palette: Palette) -> alt.LayerChart:
+    """How much sooner by how often a predictor is wrong. A row is a predictor at one load, its `server`: `wrong` as a
+    share, seconds `sooner`, from `low` to `high`, its `name` and `words`. Names stand at the last load alone."""
+    loads = list(dict.fromkeys(row["server"] for row in rows))
+    worst = max(0.5, *[row["wrong"] for row in rows])
+    scale = alt.Scale(domain=[-0.04, worst + 0.04], nice=False)
+    axis = alt.Axis(title="pairs guessed in the wrong order", format=".0%", values=[0, 0.25, 0.5, 0.75, 1])
+    base = alt.Chart(given(rows)).encode(
+        x=alt.X("wrong:Q", scale=scale, axis=axis), color=server_colour(loads, palette)
+    )
+    sure = base.mark_rule(strokeWidth=4, opacity=0.3, strokeCap="round").encode(y="low:Q", y2="high:Q")
+    points = base.mark_point(filled=True, size=70, opacity=1).encode(
+        y=alt.Y("sooner:Q", axis=alt.Axis(title=f"{title}, seconds sooner")),
+        shape=server_shape(loads),
+        tooltip="words:N",
+    )
+    names = base.transform_filter(alt.datum.server == loads[-1]).mark_text(dy=-12, fontSize=SMALL)
+    named_points = names.encode(y="sooner:Q", text="name:N", color=alt.value(palette.ink))
+    level = levels_across([{"at": 0, "words": ""}], "at", palette)
+    return alt.layer(*level, sure, points, named_points).properties(width="container", height=TALL)
+
+
 # --- servers, told apart by colour, by dash and by shape ---
 
 
@@ -222,8 +247,9 @@ def _scale(servers: Sequence[str], marks: Sequence[Any]) -> alt.Scale:
 # --- the style of all ---
 
 
-def styled(chart: Any, palette: Palette, until: float = 1.0) -> Any:
-    """The chart in the product's one style; its parameters are `until`, the end of the clock, and `chosen`, a customer.
+def styled(chart: Any, palette: Palette, since: float = 0.0, until: float = 1.0) -> Any:
+    """The chart in the product's one style; its parameters are `since` and `until`, the ends of the clock, and
+    `chosen`, a customer.
 
     Screen readers have the tables, which say it all; a thousand unnamed bars would bury them.
     """
@@ -239,7 +265,8 @@ def styled(chart: Any, palette: Palette, until: float = 1.0) -> Any:
         "symbolOpacity": 1,
     }
     title = {"color": palette.ink, "anchor": "start", "fontSize": 13}
-    params = alt.param(name="until", value=until), alt.param(name="chosen", value=None)
+    values = {"since": since, "until": until, "chosen": None}
+    params = [alt.param(name=name, value=value) for name, value in values.items()]
     return chart.add_params(*params).configure(
         aria=False,
         autosize={"type": "fit-x", "contains": "padding"},

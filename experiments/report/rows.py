@@ -12,6 +12,7 @@ from experiments.analysis import DURATIONS, CellRecords, CellSummary, written
 from experiments.fit import PAUSE
 from experiments.hosts import offsets, on_routers_clock
 from experiments.load_state import left_queue
+from experiments.run_folder import SIMULATED
 from experiments.seeds import seeds_of
 from experiments.statistics import Interval, Spread
 from experiments.tables import offered, place, server
@@ -21,12 +22,13 @@ from protocol.records import RequestRecord, StepRecord
 CUSTOMERS, ALL_CUSTOMERS = 150, 2_000
 POINTS, ALL_POINTS = 400, 18_000
 CURVE = 100
+SPREAD, BUSES = 20, 200
 STAMPS = (
     "intended", "sent", "received", "admitted", "started", "first_token", "last_token", "first_received",
     "last_received", "ended",
 )  # fmt: skip
 DIGITS = 5
-CELLS_BY_LOAD = ("rush", "by-hand")
+CELLS_BY_LOAD = ("rush", "by-hand", SIMULATED)
 
 Item = TypeVar("Item")
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -76,7 +78,8 @@ class Curve:
 @dataclass(frozen=True, slots=True)
 class CellRows:
     """All that is drawn of one cell. `choice` is where it is found: by rate and server (and seed), or by its label;
-    `until` is the last stamp of a drawn customer, `departures` are (time, who boarded) of a static server."""
+    `until` is its last stamp, `departures` are (time, who boarded) of a static server, none where they are too many to
+    draw. `window` is the time in which the drawn customers were there, where they are some in a row of far more."""
 
     name: str
     label: str
@@ -84,6 +87,7 @@ class CellRows:
     choice: dict[str, str]
     requests: int
     until: float
+    window: Interval | None
     customers: list[Customer]
     queue: Levels
     seats: Levels
@@ -100,18 +104,21 @@ def cell_rows(name: str, cell: CellRecords, figures: CellSummary, choice: dict[s
     steps = worker_steps(cell.steps, away.get("worker", 0))
     points = share_of(POINTS, ALL_POINTS, cells)
     customers = drawn_customers(requests, steps, zero, share_of(CUSTOMERS, ALL_CUSTOMERS, cells))
-    ends = [time for each in customers for time in each.stamps.values() if time is not None]
+    lives = [time for each in customers for time in each.stamps.values() if time is not None]
+    queue, seats = queue_levels(requests, zero, points), seat_levels(steps, zero, points)
+    in_a_row = len(requests) > SPREAD * len(customers)
     return CellRows(
         name=name,
         label=figures.label,
         server=server(figures),
         choice=choice,
         requests=len(requests),
-        until=max(ends, default=0.0),
+        until=max([*lives, *queue.t], default=0.0),
+        window=(min(lives), max(lives)) if in_a_row and lives else None,
         customers=customers,
-        queue=queue_levels(requests, zero, points),
-        seats=seat_levels(steps, zero, points),
-        departures=bus_departures(requests, zero) if figures.departures else [],
+        queue=queue,
+        seats=seats,
+        departures=bus_departures(requests, zero) if 0 < len(figures.departures or ()) <= BUSES else [],
         ttft=curve(cell.requests, "ttft", figures.ttft),
         reply=curve(cell.requests, "reply", figures.reply),
     )
@@ -172,11 +179,14 @@ def time_zero(cell: CellRecords, requests: Sequence[RequestRecord], away: dict[s
 
 
 def drawn_customers(requests: Sequence[RequestRecord], steps: "Steps", zero: int, most: int) -> list[Customer]:
-    """The customers that are drawn, in the order in which they meant to come."""
+    """The customers that are drawn, in the order in which they meant to come: evenly spread, or where all their bars
+    would be too thin to see, those in the middle of the crowd, the same under every policy."""
     arrived = np.sort(np.array([r.received for r in requests if r.received is not None], dtype=np.int64))
     left = np.sort(np.array([t for r in requests if (t := left_queue(r)) is not None], dtype=np.int64))
     came = sorted(requests, key=lambda r: (r.intended or r.received or 0, r.id))
-    return [_customer(request, steps, zero, arrived, left) for request in thinned(came, most)]
+    first = (len(came) - most) // 2
+    some = came[first : first + most] if len(came) > SPREAD * most else thinned(came, most)
+    return [_customer(request, steps, zero, arrived, left) for request in some]
 
 
 def _customer(request: RequestRecord, steps: "Steps", zero: int, arrived: Times, left: Times) -> Customer:

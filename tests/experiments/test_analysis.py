@@ -35,7 +35,7 @@ def at(seconds: float) -> int:
 
 def every(value: float, n: int = 1) -> Spread:
     """The spread of equal values."""
-    return Spread(n, *[pytest.approx(value)] * 4)
+    return Spread(n, *[pytest.approx(value)] * 4, mean=pytest.approx(value))
 
 
 def router(policy: str = "one", **labels: Any) -> RouterRecord:
@@ -87,8 +87,8 @@ def test_every_figure_of_a_small_cell() -> None:
         router("static", label="static at 4/s", rate=4.0, load=4.0, seed=12, requests=2),
         passed(0, 1.01, 1.5, 4.5, "completed", departure=0, finish="length"),
         passed(1, 2.01, 4.01, 8.01, "completed", departure=1, finish="length"),
-        StepRecord(CELL, at(1), at(2), 0, 1, 59, 0, 1, 60),
-        StepRecord(CELL, at(2), at(3), 1, 1, 61, 1, 2, 61),
+        StepRecord(CELL, at(1), at(2), 0, 1, 59, 0, 1, 60, 59),
+        StepRecord(CELL, at(2), at(3), 1, 1, 61, 1, 2, 61, 61),
         CellRecord(CELL, 2, 1_000, 7, 500, {}),
     )
     assert cell == CellSummary(
@@ -107,14 +107,14 @@ def test_every_figure_of_a_small_cell() -> None:
         failed=0,
         cancelled=0,
         unfinished=0,
-        ttft=Spread(2, 1.0, 3.0, 3.0, 3.0),
+        ttft=Spread(2, 1.0, 3.0, 3.0, 3.0, mean=2.0),
         writing=every(2.0, 2),
-        reply=Spread(2, 3.0, 5.0, 5.0, 5.0),
-        queue_wait=Spread(2, 0.49, 2.0, 2.0, 2.0),
+        reply=Spread(2, 3.0, 5.0, 5.0, 5.0, mean=4.0),
+        queue_wait=Spread(2, 0.49, 2.0, 2.0, 2.0, mean=pytest.approx(1.245)),
         tpot=every(0.5, 2),
         gap=replace(every(0.5, 8), p50_interval=(0.5, 0.5)),
-        send_lag=Spread(2, 0.001, 0.002, 0.002, 0.002),
-        service=Spread(2, 3.0, 4.0, 4.0, 4.0),
+        send_lag=Spread(2, 0.001, 0.002, 0.002, 0.002, mean=pytest.approx(0.0015)),
+        service=Spread(2, 3.0, 4.0, 4.0, 4.0, mean=3.5),
         done_s=7.0,
         tokens=10,
         tokens_per_s=pytest.approx(10 / 6.0),

@@ -52,7 +52,7 @@ def cell_records(cell: str, done_s: int = 10, requests: int = 1, ended: bool = T
         ClientRecord(cell, 0, 1, requests, 0, 0, {"rate": 1.0, "seed": 12}, (0,), (0,)),
         reply,
         RouterRecord(cell, "one", {}, 4096, None, 1, "run", labels),
-        StepRecord(cell, 0, 1, 1, 0, 0, 1, 1, 3),
+        StepRecord(cell, 0, 1, 1, 0, 0, 1, 1, 3, 0),
     ]
 
 
@@ -102,7 +102,7 @@ def test_the_summary_says_null_for_what_is_missing(tmp_path: Path) -> None:
     analyse(tmp_path)
     cell = orjson.loads((tmp_path / SUMMARY).read_bytes())["cells"][0]
     percentiles = ("p50", "p95", "p99")
-    assert cell["ttft"] == {"n": 0, "max": None} | dict.fromkeys(
+    assert cell["ttft"] == {"n": 0, "max": None, "mean": None} | dict.fromkeys(
         [*percentiles, *(f"{name}_interval" for name in percentiles)]
     )
     assert cell["tokens_per_s"] is None
@@ -182,6 +182,8 @@ def test_a_repetition_that_is_missing_says_nothing_of_drift() -> None:
     assert summarised(DRIFT, cell_records("c01")).drift is None
     assert summarised(DRIFT, cell_records("c02-drift")).drift is None
     assert summarised(DRIFT, cell_records("c01"), cell_records("c02-drift")[:1]).drift is None
+    cut_short = cell_records("c02-drift", 28, requests=2)
+    assert summarised(DRIFT, cell_records("c01", 60), cut_short).drift is None
 
 
 # --- folders ---

@@ -256,8 +256,8 @@ def test_every_pair_every_rate_every_metric() -> None:
         for policy in ("continuous", "one", "static")
     ]
     found = comparisons(made)
-    assert len(found) == 2 * 3 * 4
-    assert [(each.policy, each.than) for each in found[::4]][:3] == [
+    assert len(found) == 2 * 3 * 6
+    assert [(each.policy, each.than) for each in found[::6]][:3] == [
         ("static", "one"),
         ("continuous", "one"),
         ("continuous", "static"),
@@ -366,7 +366,7 @@ def test_a_run_of_several_seeds_is_analysed_to_the_same_bytes(tmp_path: Path) ->
     assert [len(cell["objectives"]) for cell in found["cells"]] == [2] * 10
     assert {*found["cells"][0]["objectives"][0]} == {"objective", "state", "misses", "n", "needed"}
     assert {*found["cells"][0]["goodput"]} == {"requests", "offered", "share", "per_s"}
-    assert len(found["comparisons"]) == 4
+    assert len(found["comparisons"]) == 6
     assert [(each["label"], each["seeds"]) for each in found["pooled"]] == [
         ("static at 4/s", [*FIVE]),
         ("continuous at 4/s", [*FIVE]),
@@ -430,7 +430,7 @@ def test_several_seeds_live(tmp_path: Path) -> None:
     found = summary(folder)
     assert [cell["seed"] for cell in found["cells"]] == [12, 12, 13, 13]
     assert found["cells"][0]["label"] == "static at 20/s, seed 12"
-    assert [len(each["differences"]) for each in found["comparisons"]] == [2] * 4
+    assert [len(each["differences"]) for each in found["comparisons"]] == [2] * 6
     assert "below five seeds the differences alone" in " ".join(done.stdout.split())
     before = (folder / "summary.json").read_bytes()
     assert headway("analyse", str(folder), cwd=tmp_path).returncode == 0

@@ -68,8 +68,8 @@ def test_the_typical_value_is_the_lower_of_two() -> None:
 
 def test_a_spread() -> None:
     hundred = spread([float(n) for n in range(100, 0, -1)])
-    assert hundred == Spread(100, 50, 95, 99, 100, (40, 61), (90, 100), None)
-    assert spread([7.0]) == Spread(1, 7, 7, 7, 7)
+    assert hundred == Spread(100, 50, 95, 99, 100, (40, 61), (90, 100), None, 50.5)
+    assert spread([7.0]) == Spread(1, 7, 7, 7, 7, mean=7)
     assert spread([]) == Spread(0, None, None, None, None)
 
 

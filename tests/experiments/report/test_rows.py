@@ -142,8 +142,8 @@ def test_seats_integrate_to_the_steps(static: VirtualRush) -> None:
 def test_nobody_sits_in_a_pause() -> None:
     second = round(SECOND)
     steps = [
-        StepRecord("c", 0, second, 2, 0, 0, 2, 2, 0),
-        StepRecord("c", 3 * second, 4 * second, 1, 1, 9, 1, 2, 0),
+        StepRecord("c", 0, second, 2, 0, 0, 2, 2, 0, 0),
+        StepRecord("c", 3 * second, 4 * second, 1, 1, 9, 1, 2, 0, 9),
     ]
     levels = seat_levels(worker_steps(steps, 0), 0, ALL)
     assert levels.t == [0, 1, 3, 4]
