@@ -63,8 +63,9 @@ class RouterLoop:
     def __init__(self, settings: RouterSettings, stop: StopRequest) -> None:
         """Bind both endpoints and open the records. Raises WireError or OSError."""
         tighten_timers()
-        self.gives_way = run_first(RANK) == "real-time"
-        if self.gives_way:
+        self.giving_way = False
+        self.on_one_core = run_first(RANK) == "real-time"
+        if self.on_one_core:
             stay_on_one_core()
         self.settings, self.stop = settings, stop
         self.instance = fresh_instance()
@@ -105,6 +106,7 @@ class RouterLoop:
         quiet_collector()
         while not (self.stop.requested or self.failure or self.peers.finished):
             spoken = [socket for socket, _ in ready.poll(self._patience())]
+            self.giving_way = self.on_one_core
             if self.back.socket in spoken:
                 self._drain(self.back, self._from_worker)
             if self.front.socket in spoken:
@@ -136,12 +138,8 @@ class RouterLoop:
         return ceil_ms(due - at)
 
     def _drain(self, box: Mailbox, take: Callable[[bytes, Message], None]) -> None:
-        """Take what has arrived, a bounded share of it, so that neither side starves the other.
-
-        What the first message leads to leaves before the next one is looked for. On the one core the thread that
-        carries messages waits until we sleep or give way; to give way after every message costs more than it brings.
-        """
-        for turn in range(TURN):
+        """Take what has arrived, a bounded share of it, so that neither side starves the other."""
+        for _ in range(TURN):
             got = box.receive()
             if got is None:
                 return
@@ -152,8 +150,6 @@ class RouterLoop:
                 self._bad(box, peer, data, str(error))
                 continue
             take(peer, message)
-            if self.gives_way and turn == 0:
-                os.sched_yield()
 
     def _bad(self, box: Mailbox, peer: bytes, data: bytes, reason: str) -> None:
         """Answer a bad message; a peer that keeps sending them is cut off, and hears nothing more."""
@@ -413,8 +409,13 @@ class RouterLoop:
         self.acting = False
 
     def _send(self, box: Mailbox, peer: bytes, message: Message) -> None:
+        """The first message after a wait leaves at once: on our one core the thread that carries messages waits until
+        we sleep or give way. To give way after each of many costs more than it brings."""
         try:
             box.send(peer, message)
+            if self.giving_way:
+                self.giving_way = False
+                os.sched_yield()
         except (PeerGone, PeerSlow) as error:
             client = self.peers.clients.get(peer)
             worker = self.peers.worker
