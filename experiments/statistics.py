@@ -100,8 +100,9 @@ def ranked_spread(ranked: Sequence[float]) -> Spread:
     if not ranked:
         return Spread(0, None, None, None, None)
     p50, p95, p99 = (nearest_rank(ranked, q) for q in PERCENTILES.values())
-    intervals = [rank_interval(ranked, q) for q in PERCENTILES.values()]
-    return Spread(len(ranked), p50, p95, p99, ranked[-1], *intervals, math.fsum(ranked) / len(ranked))
+    around50, around95, around99 = (rank_interval(ranked, q) for q in PERCENTILES.values())
+    mean = math.fsum(ranked) / len(ranked)
+    return Spread(len(ranked), p50, p95, p99, ranked[-1], around50, around95, around99, mean)
 
 
 def _binomial_rank(n: int, q: float, share: float) -> int:
