@@ -20,14 +20,15 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 @dataclass(frozen=True, slots=True)
 class Lives:
     """The requests that a router received, in order of receipt: nanoseconds on its clock, NEVER for what did not
-    happen; whether they were rejected, and cancelled. `full` says whether its queue was full at some time."""
+    happen; whether they were rejected, and cancelled. `full` is how many its queue holds if it was full at some time,
+    else 0."""
 
     received: Times
     admitted: Times
     ended: Times
     rejected: Flags
     cancelled: Flags
-    full: bool
+    full: int
 
     @property
     def left(self) -> Times:
@@ -43,19 +44,22 @@ def lives_of(cell: CellRecords) -> Lives:
         for name in ("received", "admitted", "ended")
     )
     rejected, cancelled = (np.array([r.end == end for r in came], dtype=np.bool_) for end in ("rejected", "cancelled"))
-    return Lives(received, admitted, ended, rejected, cancelled, queue_was_full(cell))
+    return Lives(received, admitted, ended, rejected, cancelled, full_queue(cell))
 
 
-def queue_was_full(cell: CellRecords) -> bool:
-    return cell.router is not None and cell.queue is not None and cell.queue.longest >= cell.router.queue
+def full_queue(cell: CellRecords) -> int:
+    """How many the queue holds if it was full at some time, else 0."""
+    was_full = cell.router is not None and cell.queue is not None and cell.queue.longest >= cell.router.queue
+    return cell.router.queue if was_full and cell.router is not None else 0
 
 
 def load_state(cell: CellRecords, limits: Thresholds = THRESHOLDS) -> str:
-    """Overloaded, if more than a tenth was turned away by a full queue or ran out of time in it; or if the number in
-    the system *rose steadily*, and when the last request came more were waiting than the server ever held at once, so
-    that the next boarding could not take them. Stable, if that number did not rise, and no more than the server holds
-    (or a tenth of all) were waiting at the end. Anything between is not determined, as are few requests, arrivals that
-    are over before the first replies, and a server with free seats that still fills up.
+    """Overloaded, if more than a tenth was turned away by a full queue or ran out of time in it; if a queue that was
+    full stayed over half full while the last quarter of the requests came; or if the number in the system *rose
+    steadily*, and when the last request came more were waiting than the server ever held at once, so that the next
+    boarding could not take them. Stable, if that number did not rise, and no more than the server holds (or a tenth of
+    all) were waiting at the end. Anything between is not determined, as are few requests, arrivals that are over before
+    the first replies, and a server with free seats that still fills up.
 
     Counted is how many requests each one finds in the system when it comes. Their mean *rose*, if that of the last
     quarter of the requests is above the first's by more than a tenth of all requests; steadily, if every quarter's is
@@ -76,6 +80,8 @@ def state_of(lives: Lives, limits: Thresholds = THRESHOLDS) -> str:
     if lives.received[-1] - lives.received[0] < limits.load_services * _service_ns(lives):
         return NOT_DETERMINED
     means, backlog, held = _found_means(lives), _backlog(lives), _held(lives)
+    if lives.full and means[-1] - held > lives.full / 2:
+        return OVERLOADED
     rose = means[-1] - means[0] > few
     if rose and means == sorted(set(means)) and backlog > held:
         return OVERLOADED
@@ -92,7 +98,7 @@ def _turned_away(lives: Lives) -> int:
     left, known = lives.left, (lives.left != NEVER) & (lives.ended != NEVER)
     rejected = lives.rejected & (lives.admitted == NEVER)
     mostly_waited = lives.cancelled & known & (left - lives.received > lives.ended - left)
-    return int(rejected.sum()) * lives.full + int(mostly_waited.sum())
+    return int(rejected.sum()) * bool(lives.full) + int(mostly_waited.sum())
 
 
 def left_queue(request: RequestRecord) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.analysis import CellRecords, CellSummary, by_cell, summarise
-from experiments.cell import Cell
+from experiments.cell import QUEUE, Cell
 from experiments.twin.cells import SimulatedServer, Simulation
 from experiments.twin.crowd import LikeCrowd
 from protocol.records import ClientRecord
@@ -28,11 +28,12 @@ class VirtualRush:
         max_tokens: int = STUDY_TOKENS,
         timeout: float | None = None,
         policy: Policy | None = None,
+        queue: int = QUEUE,
     ) -> None:
         """`spec` names the policy, unless one is given; without a `profile` the study's is used."""
         server = SimulatedServer(profile or load_profile(STUDY_PROFILE), PREFILL_BATCH, PREFILL_STEP, extrapolate=True)
         crowd = LikeCrowd(tuple(arrivals), STUDY_PROMPT, max_tokens)
-        cell = Cell(CELL, spec, spec, len(arrivals), max_tokens, timeout=timeout)
+        cell = Cell(CELL, spec, spec, len(arrivals), max_tokens, timeout=timeout, queue=queue)
         self.kept: dict[str, list[Any]] = {"client-0": [], "router": [], "worker": []}
         self.simulation = Simulation(cell, crowd, server, write=self._keep, policy=policy)
 

@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 
 from experiments.analysis import CellRecords, CellSummary, summarise
-from experiments.load_state import NEVER, Lives, queue_was_full, state_of
+from experiments.load_state import NEVER, Lives, full_queue, state_of
 from experiments.objectives import Objective, goodput, outcome
 from experiments.statistics import Spread, ranked_spread
 from experiments.twin.machine import Seat
@@ -137,7 +137,7 @@ def lives(columns: Columns, cell: CellRecords) -> Lives:
     order = np.argsort(columns["received"], kind="stable")
     received, admitted, ended, ends = (columns[name][order] for name in ("received", "admitted", "ended", "end"))
     return Lives(
-        received, admitted, ended, ends == ENDS.index("rejected"), ends == ENDS.index("cancelled"), queue_was_full(cell)
+        received, admitted, ended, ends == ENDS.index("rejected"), ends == ENDS.index("cancelled"), full_queue(cell)
     )
 
 

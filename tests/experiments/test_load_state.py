@@ -6,6 +6,7 @@ import pytest
 
 from clients.arrivals import all_at_once, poisson
 from experiments.analysis import CellRecords
+from experiments.cell import QUEUE
 from experiments.load_state import NOT_DETERMINED, OVERLOADED, STABLE, load_state, turned_away
 from protocol.clock import SECOND
 from protocol.records import QueueRecord, RequestRecord, RouterRecord
@@ -15,10 +16,10 @@ SEEDS = (12, 13, 14, 15)
 
 
 def served(
-    spec: str, rate: float | None, seed: int = 12, requests: int = 40, timeout: float | None = None
+    spec: str, rate: float | None, seed: int = 12, requests: int = 40, timeout: float | None = None, queue: int = QUEUE
 ) -> CellRecords:
     arrivals = all_at_once(requests) if rate is None else poisson(requests, rate, seed)
-    rush = VirtualRush(spec, arrivals, timeout=timeout)
+    rush = VirtualRush(spec, arrivals, timeout=timeout, queue=queue)
     rush.run()
     return rush.cell
 
@@ -61,6 +62,13 @@ def test_no_trend_can_be_seen_in_few_requests_or_all_at_once() -> None:
 def test_a_queue_that_people_leave_is_overloaded_although_it_stays_short() -> None:
     cell = served("one", 4, timeout=2.0)
     assert turned_away(cell) > 20
+    assert load_state(cell) == OVERLOADED
+
+
+def test_a_queue_that_cannot_grow_any_more_is_overloaded_although_few_are_rejected() -> None:
+    """With its reading a bus takes 3.5 s, and 2.3 a second can be served: a queue of 30 is full in the end."""
+    cell = served("static", 2.5, requests=500, queue=30)
+    assert 0 < turned_away(cell) < 50
     assert load_state(cell) == OVERLOADED
 
 
