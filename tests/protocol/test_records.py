@@ -61,7 +61,7 @@ def requests(cells: st.SearchStrategy[str] = words, ids: st.SearchStrategy[int] 
 
 RECORDS: dict[type, st.SearchStrategy[Any]] = {
     RequestRecord: requests(),
-    StepRecord: st.builds(StepRecord, words, *[counts] * 8),
+    StepRecord: st.builds(StepRecord, words, *[counts] * 9),
     CellRecord: st.builds(CellRecord, words, counts, maybe_count, maybe_count, maybe_count, facts),
     ClientRecord: st.builds(
         ClientRecord, words, counts, counts, counts, maybe_count, counts, facts, count_lists, count_lists

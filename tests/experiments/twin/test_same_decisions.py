@@ -11,13 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import router.loop as live
-from experiments.analysis import by_cell
 from experiments.twin.ahead import Ahead
 from experiments.twin.costs import step_costs
 from experiments.twin.crowd import Asked
@@ -26,13 +24,12 @@ from experiments.twin.stepwise import Stepwise
 from protocol import messages as m
 from protocol.clock import MS, SECOND
 from protocol.messages import Message, decode, encode
-from protocol.records import QueueRecord, RequestRecord, read, read_folder
+from protocol.records import QueueRecord, RequestRecord, read
 from router.core import Action, Core
 from router.policies import POLICIES, parse_policy
-from tests.experiments.commands import headway, run_folder
 from tests.experiments.twin.test_ahead import PROFILES, Case, Given, cases
 from worker.paced import CONTEXT, PacedMachine
-from worker.profile import CostProfile, DecodePoint, ReadCost, as_json
+from worker.profile import CostProfile, DecodePoint, ReadCost
 
 RUN, CLIENT, WORKER = "run-1", b"the client", b"the worker"
 BEGIN = 2 * SECOND
@@ -259,49 +256,3 @@ def test_who_comes_as_a_seat_is_freed_comes_after_those_who_waited(tmp_path: Pat
     simulated, turns = stepwise(case)
     assert simulated.admissions == [(0, (0,)), (1, (1,)), (2, (2,))]
     assert lived(case, turns, tmp_path) == simulated == ahead(case)
-
-
-# --- real processes ---
-
-APART = 15 * MS
-CROWD = ("--engine", "paced", "--profile", "steady.json", "--prompts", "crowd.jsonl", "--requests", "14")
-REAL = ("static:n=4,wait=0.2", "shortest:seats=2", "fair:seats=2")
-
-
-def records(out: Path) -> dict[str, list[RequestRecord]]:
-    """A run's requests by policy, as its router kept them."""
-    cells = by_cell(read_folder(run_folder(out))).values()
-    return {cell.router.policy: cell.requests for cell in cells if cell.router is not None}
-
-
-def admitted(requests: Sequence[RequestRecord]) -> list[tuple[int, list[int]]]:
-    """Who was admitted together, in the order of admission."""
-    departures = sorted({request.departure or 0 for request in requests})
-    return [(each, sorted(r.id for r in requests if r.departure == each)) for each in departures]
-
-
-def nearest(requests: Sequence[RequestRecord]) -> int:
-    """Nanoseconds between an arrival and the end of a reply, which could change places."""
-    return min(abs((one.received or 0) - (other.ended or 0)) for one in requests for other in requests)
-
-
-def test_a_real_rush_admits_as_its_simulation(tmp_path: Path) -> None:
-    """Steps of 10 ms, and requests that come well apart from the end of any reply: what real processes take on the way
-    changes no decision."""
-    profile = CostProfile("steady", "", tuple(DecodePoint(n, 0, 0.01) for n in (1, 8)), ReadCost(0.0, 0.0, 0.0))
-    (tmp_path / "steady.json").write_bytes(orjson.dumps(as_json(profile)))
-    lengths = (25, 31, 27, 22, 3, 12, 7, 19, 5, 3, 14, 8, 4, 11)
-    asked = [
-        {"prompt": "a b c", "exact_tokens": n, "user": "anna" if id % 3 else "ben"} for id, n in enumerate(lengths)
-    ]
-    (tmp_path / "crowd.jsonl").write_bytes(b"\n".join(map(orjson.dumps, asked)))
-    policies = [word for spec in REAL for word in ("--policy", spec)]
-    crowd = (*CROWD[2:], *policies, "--arrivals", "constant", "--rates", "100")
-    for command in (("simulate", *crowd, "--out", "virtual"), ("rush", *CROWD[:2], *crowd, "--quick", "--out", "real")):
-        done = headway(*command, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-    real, virtual = records(tmp_path / "real"), records(tmp_path / "virtual")
-    assert {*real} == {*virtual} == {spec.partition(":")[0] for spec in REAL}
-    for policy, simulated in virtual.items():
-        assert nearest(simulated) > APART
-        assert admitted(real[policy]) == admitted(simulated), policy
