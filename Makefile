@@ -21,7 +21,8 @@ demo: install  ## Fetch the embedded model once, replay a short rush and say whe
 	@$(BIN)/headway rush --quick
 
 test: install  ## Run the whole test suite.
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/pytest -m alone
 
 check: install  ## Check lint, formatting, types and who imports whom.
 	$(BIN)/ruff check .

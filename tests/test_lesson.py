@@ -17,6 +17,8 @@ from experiments.analysis import by_cell
 from tests.experiments.commands import headway, run_folder, summary
 from tests.virtual import CELL, VirtualRush
 
+pytestmark = pytest.mark.alone
+
 LESSON = (Path(__file__).parents[1] / "docs" / "lesson.md").read_text()
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 FIGURE = re.compile(r"(\d+\.\d+)\s(?:s|ms|MB|GB)\b")

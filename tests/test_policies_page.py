@@ -42,7 +42,7 @@ def test_it_names_every_field_and_no_other() -> None:
     named = {name.partition("(")[0] for name in re.findall(r"^\| `([\w.]+(?:\(n\))?)` \|", PAGE, re.MULTILINE)}
     views = {f"view.{name}" for name in vars(View) if not name.startswith("_")}
     of_requests = {name for kind in (Waiting, Running) for name in vars(kind) if not name.startswith("_")}
-    assert named == views | of_requests | set(Decision.__dataclass_fields__)
+    assert named == views | of_requests | set(Decision._fields)
 
 
 def test_it_runs_beside_ours(mine: Path) -> None:

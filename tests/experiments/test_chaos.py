@@ -20,6 +20,8 @@ from tests.experiments.commands import (
     until_serving,
 )
 
+pytestmark = pytest.mark.alone
+
 # One at a time, 4 a second: after a few seconds many wait and one runs, whenever the axe falls.
 CROWD = ("rush", "--engine", "paced", "--policies", "one", "--rates", "4", "--requests", "40", "--max-tokens", "64")
 

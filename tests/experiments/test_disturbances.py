@@ -17,6 +17,8 @@ from protocol.clock import MS
 from protocol.records import ClockRecord, RequestRecord, StepRecord, read_folder
 from tests.experiments.commands import headway, requests, role_of, run_folder, started, summary, until_serving
 
+pytestmark = pytest.mark.alone
+
 # A reply of 16 tokens takes about 35 ms: two thirds of what one at a time can do at 20 a second.
 PROFILE = {
     "schema": 1,

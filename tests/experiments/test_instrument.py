@@ -13,6 +13,8 @@ import pytest
 from clients.arrivals import ArrivalPlan, arrival_times
 from tests.experiments.commands import headway, requests, role_of, run_folder, started, summary, until_serving
 
+pytestmark = pytest.mark.alone
+
 INSTANT = (
     "rush",
     "--engine",

@@ -18,6 +18,8 @@ from experiments.run_folder import Summary
 from router.policies import Continuous, Shortest
 from tests.experiments.commands import headway, run_folder
 
+pytestmark = pytest.mark.alone
+
 PREDICTORS = ("oracle", "noisy:0.5", "noisy:1", "prompt")
 SEATS = 8
 

@@ -11,6 +11,8 @@ from protocol.records import CellRecord, read
 from tests.experiments.commands import headway, requests, run_folder, summary
 from worker.profile import ReadCost, as_json, load_profile
 
+pytestmark = pytest.mark.alone
+
 FIELDS = """
 label policy params rate load seed requests sent unsent late completed rejected failed cancelled unfinished
 ttft writing reply queue_wait tpot gap send_lag done_s tokens tokens_per_s prompt_tokens departures

@@ -7,6 +7,8 @@ import pytest
 
 from tests.experiments.commands import headway, requests, run_folder, summary
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.model
 @pytest.mark.timeout(300)

@@ -418,6 +418,7 @@ def test_objectives_that_a_manifest_cannot_mean_are_said_in_one_line() -> None:
     assert objectives_of({}) == objectives_of({"settings": {"objectives": None}}) == []
 
 
+@pytest.mark.alone
 def test_several_seeds_live(tmp_path: Path) -> None:
     done = headway(
         *("rush", "--engine", "paced", "--profile", "instant", "--policies", "static,continuous", "--rates", "20"),

@@ -173,6 +173,7 @@ def test_what_was_not_measured_passes_nothing() -> None:
     assert set(found["lost"].values()) == {"interrupted"}
 
 
+@pytest.mark.alone
 def test_every_property_is_measured_on_real_processes_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the goals are met is this machine's affair; a busy one misses some."""
     import subprocess

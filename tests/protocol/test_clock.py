@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from protocol import clock
 from protocol.clock import MS, SECOND, Offset, ceil_ms, estimate_offset, now, sleep_until, spin_before, wake_lag
 
+pytestmark = pytest.mark.alone
+
 durations = st.integers(-(10**12), 10**15)
 delays = st.integers(0, 10**9)
 offsets = st.integers(-(10**15), 10**15)

@@ -8,6 +8,8 @@ import pytest
 
 from protocol.priority import LONGEST_WAKE_UP
 
+pytestmark = pytest.mark.alone
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux offers it")
 
 

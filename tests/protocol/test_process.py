@@ -11,6 +11,8 @@ import pytest
 
 from protocol.process import resident_bytes
 
+pytestmark = pytest.mark.alone
+
 DEADLINE_S = 20
 
 # Says "ready", then loops like a role does; "stopped" means that the loop ended by itself.

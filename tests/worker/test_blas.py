@@ -12,6 +12,8 @@ import pytest
 
 from worker.blas import Blas, preload
 
+pytestmark = pytest.mark.alone
+
 LINUX = sys.platform == "linux"
 COMPILER = shutil.which("cc")
 needs_linux = pytest.mark.skipif(not LINUX or COMPILER is None, reason="needs Linux and a C compiler")

@@ -14,6 +14,8 @@ import pytest
 from worker import gguf
 from worker.models import LoadedModel
 
+pytestmark = pytest.mark.alone
+
 PROJECT = Path(__file__).parents[2]
 
 

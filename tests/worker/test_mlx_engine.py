@@ -12,6 +12,8 @@ from worker.mlx_engine import MLXEngine, warm_up_cases
 from worker.models import LoadedModel
 from worker.serving import sampler_for
 
+pytestmark = pytest.mark.alone
+
 # --- what a step says ----------------------------------------------------------------------------------------
 
 

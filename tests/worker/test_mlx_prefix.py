@@ -9,6 +9,8 @@ from tests.worker.engines import LIGHTHOUSE, engine_on, request
 from worker.mlx_engine import MLXEngine
 from worker.models import LoadedModel
 
+pytestmark = pytest.mark.alone
+
 START = LIGHTHOUSE[:150]
 ENDS = ["the storm", "a bell", "his book", "mending nets", "winter", "a lamp", "the harbour", "long stairs"]
 

@@ -9,6 +9,8 @@ from tests.worker.engines import LIGHTHOUSE, engine_on, request
 from worker.mlx_engine import MLXEngine
 from worker.models import LoadedModel
 
+pytestmark = pytest.mark.alone
+
 # --- replies and their neighbours ----------------------------------------------------------------------------
 
 

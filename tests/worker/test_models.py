@@ -9,6 +9,8 @@ import pytest
 from worker import gguf, models
 from worker.models import LoadedModel
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("name", [models.EMBEDDED, "mlx-community/Qwen3-0.6B-4bit", "org/name"])
 def test_names_that_can_be_models(name: str) -> None:

@@ -13,6 +13,8 @@ from worker.engine import StepOutcome
 from worker.paced import CONTEXT, PacedEngine, PacedMachine
 from worker.profile import CostProfile, DecodePoint, ReadCost, load_profile
 
+pytestmark = pytest.mark.alone
+
 # One row 0.01 s, eight rows 0.08 s, so b rows cost b hundredths; a chunk costs a part each for itself, prompts, tokens.
 LINEAR = CostProfile("linear", "made up", (DecodePoint(1, 0, 0.01), DecodePoint(8, 0, 0.08)), ReadCost(1.0, 0.1, 0.001))
 

@@ -10,6 +10,8 @@ from worker.engine import CannotServe
 from worker.models import LoadedModel
 from worker.solo_engine import SoloEngine
 
+pytestmark = pytest.mark.alone
+
 
 def solo_on(model: LoadedModel, kv_bits: int = 16, prefill_step: int = 64) -> SoloEngine:
     return SoloEngine(model, kv_bits=kv_bits, prefill_step=prefill_step)

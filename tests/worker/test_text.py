@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from worker.models import LoadedModel
 from worker.text import StopCutter, TextStream
 
+pytestmark = pytest.mark.alone
+
 
 class Pieces:
     """A detokenizer for tokens that are positions in a list of byte strings."""

@@ -8,6 +8,8 @@ import pytest
 from worker import models
 from worker.models import LoadedModel
 
+pytestmark = pytest.mark.alone
+
 VOCABULARY, HIDDEN, INNER, LAYERS, KEYS = 257, 64, 128, 2, 32
 MATRICES = VOCABULARY * HIDDEN + LAYERS * HIDDEN * (2 * HIDDEN + 2 * KEYS + 3 * INNER)
 VECTORS = HIDDEN * (2 * LAYERS + 1)

@@ -13,6 +13,8 @@ from experiments.kept_summary import read_summary
 from tests.experiments.commands import headway, run_folder, summary
 from worker.profile import CostProfile, DecodePoint, ReadCost, as_json
 
+pytestmark = pytest.mark.alone
+
 # Replies of four tokens take 12 ms alone; four at once get 180 a second done.
 FAST = CostProfile("fast", "", (DecodePoint(1, 0, 0.002), DecodePoint(4, 0, 0.004)), ReadCost(0.0, 0.001, 0.0))
 ASKED = (

@@ -11,6 +11,8 @@ from tests.experiments.commands import headway, run_folder, summary
 from tests.virtual import STUDY_PROFILE
 from worker.profile import load_profile
 
+pytestmark = pytest.mark.alone
+
 RUSH = ("rush", "--engine", "paced", "--rates", "12", "--requests", "12", "--max-tokens", "12")
 
 
