@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments.launch import objective_option
+from experiments.launch import objective_option, reference_option
 from experiments.objectives import check_objectives
 from experiments.run_folder import SUMMARY, RunFolderError, analyse, read_manifest
 from experiments.show import show
@@ -13,7 +13,7 @@ from experiments.show import show
 
 @click.command(name="analyse")
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@reference_option
 @objective_option
 def analyse_command(run: Path, study: bool, objective: tuple[str, ...]) -> None:
     """Rebuild summary.json of the folder RUN from its records, and print the tables.

@@ -83,6 +83,12 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "timeout": click.option(
         "--timeout", type=float, help="Seconds after which a request is cancelled; none by default."
     ),
+    "quick": click.option(
+        "--quick",
+        is_flag=True,
+        help=f"The study's loads 1 and 4 only, {plan.QUICK_REQUESTS} requests, {plan.QUICK_TOKENS} tokens, no cell "
+        "repeated to see drift.",
+    ),
 }
 
 

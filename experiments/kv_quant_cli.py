@@ -8,7 +8,7 @@ from clients.cli import load_prompts
 from experiments import kv_quant as plan
 from experiments.cell import SEED
 from experiments.kv_quant import KVQuantSettings
-from experiments.launch import carry_out, console_for, json_option, run_options
+from experiments.launch import carry_out, console_for, json_option, reference_option, run_options
 from experiments.lists import whole_numbers, words
 from worker.options import Server, server_options
 
@@ -34,7 +34,7 @@ MOST_TOKENS = 1_000_000
     is_flag=True,
     help=f"{plan.STUDY_QUESTIONS} questions in piles of {' and '.join(f'{n:,}' for n in plan.STUDY_CONTEXTS)} tokens.",
 )
-@click.option("--reference", "study", is_flag=True, help="Show the study's findings too.")
+@reference_option
 @json_option
 @run_options
 def kv_quant(

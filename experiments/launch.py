@@ -61,6 +61,11 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help=words)(command)
 
 
+def reference_option(command: Command) -> Command:
+    """`--reference`, as `study`."""
+    return click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")(command)
+
+
 def console_for(as_json: bool) -> Console:
     """Where a command says what it does: on standard error, where standard output is a script's."""
     return Console(highlight=False, markup=False, emoji=False, stderr=as_json)

@@ -7,7 +7,7 @@ import click
 from clients.arrivals import ArrivalPlan
 from experiments import prefix as plan
 from experiments.cell import SEED
-from experiments.launch import carry_out, console_for, json_option, objective_option, run_options
+from experiments.launch import carry_out, console_for, json_option, objective_option, reference_option, run_options
 from experiments.objectives import check_objectives
 from experiments.prefix import PrefixSettings
 from worker.options import Server, server_options
@@ -26,7 +26,7 @@ from worker.options import Server, server_options
 )
 @click.option("--seed", type=int, default=SEED, show_default=True, help="Seed of the arrivals, with --rate.")
 @click.option("--quick", is_flag=True, help="Fewer emails.")
-@click.option("--reference", "study", is_flag=True, help="Show the study's figures too.")
+@reference_option
 @objective_option
 @json_option
 @run_options

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from experiments.launch import reference_option
 from experiments.run_folder import RunFolderError
 
 
 @click.command(name="report")
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@reference_option
 @click.option("--no-text", is_flag=True, help="Leave prompts and replies out.")
 @click.option("--png", is_flag=True, help="Also write customers.png: every server's customers on one time axis.")
 @click.option("--svg", is_flag=True, help="The same as customers.svg.")

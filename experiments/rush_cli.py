@@ -17,7 +17,7 @@ from clients.traces import TraceSource, read_trace
 from experiments import plan
 from experiments.crowd_options import AUTO, HIGHEST_SEED, LOWEST_SEED, crowd_options
 from experiments.fitted import WantedTwin, named_profile
-from experiments.launch import console_for, finish, json_option, launch, objective_option, run_options
+from experiments.launch import console_for, finish, json_option, launch, objective_option, reference_option, run_options
 from experiments.manifest import differences
 from experiments.memory import shortage
 from experiments.objectives import check_objectives
@@ -43,13 +43,7 @@ NOT_SETTINGS = {"like", "out", "dry_run", "study", "as_json", "twin", "profile_f
 @objective_option
 @json_option
 @run_options
-@click.option(
-    "--quick",
-    is_flag=True,
-    help=f"The study's loads 1 and 4 only, {plan.QUICK_REQUESTS} requests, {plan.QUICK_TOKENS} tokens, "
-    "no cell repeated to see drift.",
-)
-@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@reference_option
 @click.option("--twin", is_flag=True, help="Simulate the same cells afterwards, and show how far off that is.")
 @click.option(
     "--profile-fit",

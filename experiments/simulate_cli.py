@@ -12,7 +12,7 @@ from rich.console import Console
 
 from experiments import plan
 from experiments.crowd_options import crowd_options
-from experiments.launch import console_for, json_option, keep_report, objective_option, run_options
+from experiments.launch import console_for, json_option, keep_report, objective_option, reference_option, run_options
 from experiments.plan import RushSettings
 from experiments.run_folder import SIMULATED, SUMMARY, RunFolderError, create
 from experiments.rush_cli import check, refuse_both_seeds, settings_from
@@ -31,12 +31,7 @@ FIXED = {"ignore_eos": True, "clients": 1, "share_prefix": False}
 @objective_option
 @json_option
 @run_options
-@click.option(
-    "--quick",
-    is_flag=True,
-    help=f"The study's loads 1 and 4 only, {plan.QUICK_REQUESTS} requests, {plan.QUICK_TOKENS} tokens.",
-)
-@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@reference_option
 @click.option(
     "--extrapolate",
     is_flag=True,

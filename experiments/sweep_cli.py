@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from experiments import sweep as plan
-from experiments.launch import carry_out, console_for, json_option, objective_option, run_options
+from experiments.launch import carry_out, console_for, json_option, objective_option, reference_option, run_options
 from experiments.lists import whole_numbers, words
 from experiments.objectives import check_objectives
 from experiments.plan import START_UP_S, minutes
@@ -36,7 +36,7 @@ MOST_AT_ONCE = 4_096
     help=f"Tokens of every reply. [default: {plan.TOKENS}; with --quick {plan.QUICK_TOKENS}]",
 )
 @click.option("--quick", is_flag=True, help="Fewer batches, shorter replies.")
-@click.option("--reference", "study", is_flag=True, help="Show the study's figures beside these.")
+@reference_option
 @objective_option
 @json_option
 @run_options
