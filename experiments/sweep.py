@@ -43,8 +43,11 @@ class SweepSettings:
 def cells(settings: SweepSettings, weights: str) -> list[Cell]:
     """One cell for each number of replies, fewest first, and those for the cost profile."""
     of = f", {weights}" if len(settings.weights) > 1 else ""
-    most = max(settings.batches)
-    together = [
+    return [*_together(settings, weights, of), *_for_the_profile(settings, weights, of)]
+
+
+def _together(settings: SweepSettings, weights: str, of: str) -> list[Cell]:
+    return [
         Cell(
             name=f"{weights}-{count:03d}-at-once",
             label=f"{count} at once{of}",
@@ -56,26 +59,24 @@ def cells(settings: SweepSettings, weights: str) -> list[Cell]:
         )
         for count in settings.batches
     ]
+
+
+def _for_the_profile(settings: SweepSettings, weights: str, of: str) -> list[Cell]:
+    most, labels = max(settings.batches), {"weights": weights}
     changing = Cell(
-        name=f"{weights}-coming-and-going",
-        label=f"coming and going{of}",
-        policy=f"continuous:seats={most}",
+        *(f"{weights}-coming-and-going", f"coming and going{of}", f"continuous:seats={most}"),
         requests=2 * most,
         max_tokens=settings.max_tokens,
         workload="mixed",
-        labels={"weights": weights},
+        labels=labels,
     )
     long = Cell(
-        name=f"{weights}-long-prompts",
-        label=f"long prompts{of}",
-        policy="continuous:seats=1",
-        requests=LONG_PROMPTS,
-        max_tokens=LONG_PROMPT_REPLY,
+        *(f"{weights}-long-prompts", f"long prompts{of}", "continuous:seats=1", LONG_PROMPTS, LONG_PROMPT_REPLY),
         workload=f"needle:{LONG_PROMPT_TOKENS}",
         ignore_eos=True,
-        labels={"weights": weights},
+        labels=labels,
     )
-    return [*together, changing, long]
+    return [changing, long]
 
 
 def measure(settings: SweepSettings, run: Run) -> None:
