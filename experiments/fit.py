@@ -1,7 +1,7 @@
 """From the steps that a worker recorded to a cost profile: what decoding and reading take on this machine."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from statistics import median
@@ -21,6 +21,8 @@ EARNED = 0.01
 # Of more row counts than these are a curve's corners; between them it is straight.
 CORNERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CONTEXT_BUCKET = 16
+# Of fewer steps than these, one that was disturbed decides.
+SEVERAL = 5
 # Of a step that also decodes, reading must be this share for its cost to be told.
 READ_SHARE = 0.2
 PARTS = 4
@@ -120,7 +122,7 @@ def durations(steps: Sequence[StepRecord]) -> list[tuple[StepRecord, float]]:
 
 def fit_decoding(alone: Sequence[Sample]) -> tuple[DecodePoint, ...]:
     """Points of a profile, from steps that only decode: of one context, 0, where contexts explain nothing."""
-    corners = _corners({each.rows for each in alone})
+    corners = _corners(Counter(each.rows for each in alone))
     flat, flat_error = _solved(alone, corners, None)
     low, high = min(each.context for each in alone), max(each.context for each in alone)
     if high - low >= CONTEXT_BUCKET:
@@ -135,8 +137,10 @@ def fit_decoding(alone: Sequence[Sample]) -> tuple[DecodePoint, ...]:
     return tuple(DecodePoint(rows, 0, float(s)) for rows, s in zip(corners, flat, strict=True))
 
 
-def _corners(rows: set[int]) -> list[int]:
-    """All row counts if there are few; else corners among them, the smallest and the largest included."""
+def _corners(steps: Mapping[int, int]) -> list[int]:
+    """The row counts of several steps, or if these are many, corners among them; the smallest and the largest of all
+    included."""
+    rows = {min(steps), max(steps), *(count for count, several in steps.items() if several >= SEVERAL)}
     if len(rows) <= len(CORNERS) // 2:
         return sorted(rows)
     return sorted({min(rows), max(rows), *(each for each in CORNERS if min(rows) <= each <= max(rows))})
