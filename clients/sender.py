@@ -7,8 +7,6 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from clients.arrivals import share
 from clients.workloads import Prompt, common_start, expected_tokens, limits, shared_probes
 from protocol import messages as m
@@ -23,11 +21,11 @@ from protocol.clock import (
     wake_lag,
 )
 from protocol.messages import ChatTurn, Message
-from protocol.priority import cores_awake, run_first, stay_in_memory, tighten_timers
+from protocol.priority import CLIENT_RANK, cores_awake, run_first, stay_in_memory, tighten_timers
 from protocol.process import StopRequest
 from protocol.records import ClientRecord, RecordWriter, RequestRecord
 from protocol.roundtrip import clock_record, measure_offset
-from protocol.wire import PeerSlow, dealer, fresh_instance
+from protocol.wire import PeerSlow, carriers, dealer, fresh_instance
 
 BEAT = SECOND * 3 // 5
 ANSWERED = BEAT // 2  # the router's beat is answered at once, so that an idle client wakes up for both together
@@ -35,7 +33,6 @@ SILENCE = 3 * SECOND
 HELLO_EVERY = SECOND // 5
 LOST_AFTER = 2 * SECOND
 QUIET = 2 * MS
-RANK = 2  # before the router: a request that leaves late cannot be mended
 TOKENIZE_AT_ONCE, CHARACTERS_AT_ONCE = 64, 2**20
 
 
@@ -119,11 +116,11 @@ class Client:
     def __init__(self, settings: ClientSettings, stop: StopRequest) -> None:
         """Raises OSError when the records cannot be written, ValueError when the arrivals cannot be made."""
         tighten_timers()
-        self.scheduling = run_first(RANK)
+        self.scheduling = run_first(CLIENT_RANK)
         self.settings, self.stop = settings, stop
         self.schedule = share(settings.times, settings.index, settings.of)
         self.records = RecordWriter(settings.out / f"{settings.cell}.client-{settings.index}.msgpack", alone=True)
-        self.context = zmq.Context()
+        self.context = carriers(CLIENT_RANK)
         self.line = dealer(self.context, settings.router, settings.run)
         self.instance = fresh_instance()
         self.welcome: m.Welcome | None = None

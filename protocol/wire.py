@@ -17,6 +17,7 @@ import zmq
 from protocol.clock import SECOND
 from protocol.fields import BadMessage
 from protocol.messages import Message, decode, encode
+from protocol.priority import on_the_wire
 
 MAX_BYTES = 64 * 2**20
 HIGH_WATER = 10_000
@@ -183,6 +184,14 @@ class Mailbox:
         self.socket.close(linger=LINGER_MS)
         if self.lock is not None:
             self.lock.close()
+
+
+def carriers(rank: int) -> "zmq.Context[zmq.Socket[bytes]]":
+    """A context whose threads carry messages at this rank, on the router's core (see `on_the_wire`)."""
+    with on_the_wire(rank):
+        context = zmq.Context()
+        context.socket(zmq.PAIR).close()  # its threads start with its first socket
+    return context
 
 
 def dealer(context: "zmq.Context[zmq.Socket[bytes]]", endpoint: str, run: str) -> Dealer:

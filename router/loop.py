@@ -21,7 +21,7 @@ from protocol.clock import (
 )
 from protocol.fields import BadMessage
 from protocol.messages import Message, decode, readable_id
-from protocol.priority import run_first, stay_in_memory, stay_on_one_core, tighten_timers
+from protocol.priority import ROUTER_RANK, run_first, stay_in_memory, stay_on_one_core, tighten_timers
 from protocol.process import StopRequest, host, resident_bytes
 from protocol.records import QueueRecord, RecordWriter, RouterRecord
 from protocol.wire import Mailbox, PeerGone, PeerSlow, fresh_instance, mailbox, poller
@@ -36,7 +36,6 @@ LONGEST_POLL = SECOND // 2
 LEAD = SECOND // 5
 FAREWELL = SECOND
 MOST_BAD = 100
-RANK = 1
 TURN = 256
 
 
@@ -64,7 +63,7 @@ class RouterLoop:
         """Bind both endpoints and open the records. Raises WireError or OSError."""
         tighten_timers()
         self.giving_way = False
-        self.on_one_core = run_first(RANK) == "real-time"
+        self.on_one_core = run_first(ROUTER_RANK) == "real-time"
         if self.on_one_core:
             stay_on_one_core()
         self.settings, self.stop = settings, stop
@@ -409,12 +408,13 @@ class RouterLoop:
         self.acting = False
 
     def _send(self, box: Mailbox, peer: bytes, message: Message) -> None:
-        """The first message after a wait leaves at once: on our one core the thread that carries messages waits until
-        we sleep or give way. To give way after each of many costs more than it brings."""
+        """The first message after a wait leaves at once: on our one core the threads that carry messages, ours and then
+        the peer's, wait until we sleep or give way. To give way after each of many costs more than it brings."""
         try:
             box.send(peer, message)
             if self.giving_way:
                 self.giving_way = False
+                os.sched_yield()
                 os.sched_yield()
         except (PeerGone, PeerSlow) as error:
             client = self.peers.clients.get(peer)

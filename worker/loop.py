@@ -11,10 +11,11 @@ import zmq
 from protocol import messages as m
 from protocol.clock import SECOND, now, quiet_collector, seconds
 from protocol.messages import Message, Row
+from protocol.priority import ROUTER_RANK
 from protocol.process import StopRequest, resident_bytes
 from protocol.records import CellRecord, RecordWriter, RequestRecord, StepRecord
 from protocol.roundtrip import clock_record, measure_offset
-from protocol.wire import PeerSlow, dealer, fresh_instance
+from protocol.wire import PeerSlow, carriers, dealer, fresh_instance
 from worker.engine import CannotServe, Engine, StepOutcome
 
 HELLO_EVERY = SECOND // 5
@@ -113,7 +114,7 @@ class WorkerLoop:
         """The engine is loaded. Raises OSError when the records cannot be written."""
         self.engine, self.settings, self.stop = engine, settings, stop
         self.records = RecordWriter(settings.out / "worker.msgpack")
-        self.context = zmq.Context()
+        self.context = carriers(ROUTER_RANK)
         self.line = dealer(self.context, settings.router, settings.run)
         self.instance, self.progress = instance, progress
         self.stint: Stint | None = None
