@@ -21,7 +21,7 @@ from protocol.clock import (
     wake_lag,
 )
 from protocol.messages import ChatTurn, Message
-from protocol.priority import CLIENT_RANK, cores_awake, run_first, stay_in_memory, tighten_timers
+from protocol.priority import CLIENT_RANK, cores_awake, run_first, spinning, stay_in_memory, tighten_timers
 from protocol.process import StopRequest
 from protocol.records import ClientRecord, RecordWriter, RequestRecord
 from protocol.roundtrip import clock_record, measure_offset
@@ -33,6 +33,7 @@ SILENCE = 3 * SECOND
 HELLO_EVERY = SECOND // 5
 LOST_AFTER = 2 * SECOND
 QUIET = 2 * MS
+LAST_SPIN = MS // 5
 TOKENIZE_AT_ONCE, CHARACTERS_AT_ONCE = 64, 2**20
 
 
@@ -295,10 +296,17 @@ class Client:
                     self.leaving = "the router has not been heard for 3 s"
 
     def _hold(self, due: int) -> None:
-        """Until `due`, the last of it spun. What comes meanwhile is stamped; what it says can wait."""
-        while (left := due - now()) > 0:
-            if not self._came() and left > self.spin:
-                self.line.wait_precisely(left - self.spin)
+        """Until `due`: the end of it spun, the very end ahead of the router. What comes meanwhile is stamped; what it says
+        can wait."""
+        while (left := due - self.spin - now()) > 0:
+            if not self._came():
+                self.line.wait_precisely(left)
+        if due - now() > LAST_SPIN:
+            with spinning(self.scheduling):
+                while due - now() > LAST_SPIN:
+                    self._came()
+        while now() < due:
+            self._came()
 
     def _received(self) -> tuple[Message, int] | None:
         """The next message, and when it came: stamped before it is looked into."""

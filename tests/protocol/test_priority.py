@@ -13,6 +13,15 @@ pytestmark = pytest.mark.alone
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux offers it")
 
 
+def may_run_first() -> bool:
+    """Asked of a process that ends at once: this one is to stay as it is."""
+    ask = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    return sys.platform == "linux" and not subprocess.run([sys.executable, "-c", ask], capture_output=True).returncode
+
+
+real_time = pytest.mark.skipif(not may_run_first(), reason="needs Linux, and root or a limit on rtprio")
+
+
 def alone(code: str) -> list[str]:
     """The words that this code prints, in a process of its own."""
     code = f"from protocol.priority import *; {code}"
@@ -34,6 +43,29 @@ def test_threads_started_afterwards_stay_on_the_same_core() -> None:
     last = max(os.sched_getaffinity(0))
     code = "import threading; stay_on_one_core(); look = lambda: print(*os.sched_getaffinity(0));"
     assert alone(code + "thread = threading.Thread(target=look); thread.start(); thread.join()") == [str(last)]
+
+
+@real_time
+def test_carriers_run_first_on_the_core_of_the_router_and_nobody_else_does() -> None:
+    seen = "look = lambda: (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, *os.sched_getaffinity(0));"
+    code = seen + "import threading; found = []; thread = threading.Thread(target=lambda: found.extend(look()));"
+    code += "before = look();\nwith on_the_wire(2): thread.start(); thread.join()\nprint(*found, before == look())"
+    assert alone(code) == [str(os.SCHED_FIFO), "2", str(max(os.sched_getaffinity(0))), "True"]
+
+
+@real_time
+def test_a_client_spins_after_the_router_and_sends_before_it() -> None:
+    rank = "rank = lambda: os.sched_getparam(0).sched_priority; how = run_first(CLIENT_RANK); ranks = [rank()];"
+    code = rank + "\nwith spinning(how): ranks.append(rank())\nprint(*ranks, rank(), ROUTER_RANK)"
+    sends, spins, sends_again, router = map(int, alone(code))
+    assert sends == sends_again > router > spins
+
+
+@linux
+def test_who_may_not_run_first_spins_and_carries_as_it_is() -> None:
+    denied = "\ndef denied(*_): raise PermissionError\nos.sched_setscheduler = denied\nlook = os.sched_getaffinity;"
+    code = denied + "before = look(0)\nwith spinning('default'), on_the_wire(1): print(look(0) == before)"
+    assert alone(code) == ["True"]
 
 
 @pytest.mark.skipif(not os.access(LONGEST_WAKE_UP, os.R_OK | os.W_OK), reason="needs Linux, and root")
