@@ -296,8 +296,7 @@ class Client:
                     self.leaving = "the router has not been heard for 3 s"
 
     def _hold(self, due: int) -> None:
-        """Until `due`: the end of it spun, the very end ahead of the router. What comes meanwhile is stamped; what it says
-        can wait."""
+        """Until `due`: the end of it spun, the last ahead of the router. What comes is stamped; what it says waits."""
         while (left := due - self.spin - now()) > 0:
             if not self._came():
                 self.line.wait_precisely(left)

@@ -144,7 +144,7 @@ class Core:
 
     def first(self, most: int) -> Sequence[Passage]:
         if self._precedence is not None:
-            return self._precedence.first(most)
+            return self._in_order(self._precedence, most)
         waiting = self._waiting.values()
         return [*waiting] if len(waiting) <= most else [*islice(waiting, max(0, most))]
 
@@ -165,11 +165,12 @@ class Core:
     @property
     def wake_at(self) -> int | None:
         """When `woken` must be called if nothing happens before."""
-        while self._expiries and self._expiries[0].passage.ended is not None:
-            heapq.heappop(self._expiries)
-        if not self._expiries:
+        expiries = self._expiries
+        while expiries and expiries[0].passage.ended is not None:
+            heapq.heappop(expiries)
+        if not expiries:
             return self.policy_wake
-        expiry = self._expiries[0].at
+        expiry = expiries[0].at
         return expiry if self.policy_wake is None else min(self.policy_wake, expiry)
 
     def open_for(self, client: Client) -> int:
@@ -268,6 +269,9 @@ class Core:
 
     # --- how ---
 
+    def _in_order(self, precedence: Precedence[Passage], most: int) -> Sequence[Passage]:
+        return precedence.first(most)
+
     def _again(self, client: Client, id: int) -> Refused | Ended:
         """Its own client must not take this for the end of the request that goes on."""
         detail, here = f"request {id} is here already", self._waiting.get(id) or self._running[id]
@@ -315,31 +319,25 @@ class Core:
         if not isinstance(decision, Decision):
             raise PolicyError(f"policy {self.policy.name} returned {type(decision).__name__}, not a Decision")
         admit, reject, wake_at = decision
-        if admit or reject:
-            self._check_named(admit, reject)
-        if wake_at is None:
-            return
-        if not isinstance(wake_at, int):
-            raise PolicyError(f"policy {self.policy.name}: wake_at is a whole number, not {wake_at!r}")
-        if wake_at <= now:
-            raise PolicyError(f"policy {self.policy.name} asks to be woken in the past")
-
-    def _check_named(self, admit: tuple[int, ...], reject: tuple[tuple[int, str], ...]) -> None:
         named = (*admit, *[id for id, _ in reject]) if reject else admit
-        different = {*named}
-        if len(named) != len(different) or not self._waiting.keys() >= different:
+        if len(named) != len({*named}) or not all(map(self._waiting.__contains__, named)):
             raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
         if len(admit) > self.free:
             raise PolicyError(f"policy {self.policy.name} admitted {len(admit)} to {self.free} free seats")
         if reject and not all(isinstance(reason, str) for _, reason in reject):
             raise PolicyError(f"policy {self.policy.name} rejected without words")
+        if wake_at is not None and not isinstance(wake_at, int):
+            raise PolicyError(f"policy {self.policy.name}: wake_at is a whole number, not {wake_at!r}")
+        if wake_at is not None and wake_at <= now:
+            raise PolicyError(f"policy {self.policy.name} asks to be woken in the past")
 
     def _admit(self, now: int, ids: tuple[int, ...]) -> list[Action]:
         return [ToWorker(Admit(tuple([passage.submit for passage in self._seated(now, ids)])))]
 
     def _seated(self, now: int, ids: tuple[int, ...]) -> list[Passage]:
         """Out of the queue, into seats."""
-        self._count_queue(now)
+        if now > self._queue_changed:
+            self._count_queue(now)
         seated = []
         for id in ids:
             passage = self._running[id] = self._waiting.pop(id)

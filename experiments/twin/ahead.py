@@ -8,6 +8,7 @@ from experiments.twin.machine import LeapingMachine, Seat
 from protocol.messages import Submit
 from router.core import Action, Core, Passage, Write
 from router.policies import Policy
+from router.precedence import Precedence
 from worker.paced import CONTEXT
 
 CLIENT = b"everyone"
@@ -39,15 +40,16 @@ class AheadCore(Core):
         self.around.catch_up()
         return super().served
 
-    def first(self, most: int) -> Sequence[Passage]:
-        if self._precedence is not None:
-            self.around.catch_up()
-        return super().first(most)
+    def _in_order(self, precedence: Precedence[Passage], most: int) -> Sequence[Passage]:
+        self.around.catch_up()
+        return super()._in_order(precedence, most)
 
-    @property
-    def open(self) -> bool:
-        """Whether a request waits although a seat is free."""
-        return bool(self._waiting) and self.free > 0
+    def outlook(self, due: int | None) -> tuple[int | None, bool]:
+        """When the router is next needed, if the next request is `due` then; and whether it is at every step until
+        then, since a request waits although a seat is free."""
+        wake = self.wake_at
+        event = due if wake is None or (due is not None and due < wake) else wake
+        return event, bool(self._waiting) and self.free > 0
 
     def wrote(self, seat: Seat, tokens: int) -> None:
         """A request has so many more tokens."""
@@ -76,7 +78,7 @@ class AheadCore(Core):
         return []
 
     def _close(self, now: int, passage: Passage, end: str, detail: str | None, finish: str | None) -> Write:
-        seat = cast(Seat, passage)
+        seat: Seat = passage  # type: ignore[assignment]  # they all are here
         seat.ended = now
         self.ended += 1
         if seat.leaves and seat.last is None:
@@ -128,10 +130,10 @@ class Ahead:
             seat.unread -= tokens
         if machine.finished or removed:
             self.core.freed(end, machine.finished, removed)
-            self._look(self.core.wake_at)
+            self._event, self._watched = self.core.outlook(self._due)
         elif self._watched:
             self.core.asked_again(end)
-            self._look(self.core.wake_at)
+            self._event, self._watched = self.core.outlook(self._due)
         return end
 
     def _wait(self, end: int) -> None:
@@ -153,16 +155,9 @@ class Ahead:
         wake = core.wake_at
         if wake is not None and wake <= at:
             core.woken(at)
-            wake = core.wake_at
             if self.stopping:
                 self._remove()
-        self._look(wake)
-
-    def _look(self, wake: int | None) -> None:
-        """What comes next, and whether the policy has to be asked at every step until then."""
-        due = self._due
-        self._event = due if wake is None or (due is not None and due < wake) else wake
-        self._watched = self.core.open
+        self._event, self._watched = core.outlook(self._due)
 
     def _remove(self) -> None:
         """Those who were stopped, out of the machine."""

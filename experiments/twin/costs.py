@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,16 +34,9 @@ class Chunk(NamedTuple):
     measured: bool
 
 
-@dataclass(slots=True)
-class Stretch:
-    """So many steps one after another: nanoseconds of the first, of the longest of the others (0: there are none), and
-    of all; how many lie outside what was measured."""
-
-    steps: int
-    first_ns: int
-    longest_ns: int
-    ns: int
-    unmeasured: int
+# So many steps one after another: their number; nanoseconds of the first, of the longest of the others (0: there are
+# none), and of all; how many lie outside what was measured.
+Stretch = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -54,15 +49,15 @@ class StepCosts(ABC):
 
     profile: CostProfile
     measured: CostProfile
-    _chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict, init=False)
+    chunk: Callable[[int, int, int], Chunk] = field(init=False)
+    """Of so many prompts, of the longest of them so many tokens, where so many others start to decode."""
 
-    def chunk(self, prompts: int, longest: int, started: int) -> Chunk:
-        """Of so many prompts, of the longest of them so many tokens, where so many others start to decode."""
-        known = self._chunks.get((prompts, longest, started))
-        if known is None:
-            s = self.profile.start_s(started) + self.profile.read_s(prompts, longest)
-            known = self._chunks[prompts, longest, started] = Chunk(s, self.measured.read.covers(prompts, longest))
-        return known
+    def __post_init__(self) -> None:
+        self.chunk = cache(self._chunk)
+
+    def _chunk(self, prompts: int, longest: int, started: int) -> Chunk:
+        s = self.profile.start_s(started) + self.profile.read_s(prompts, longest)
+        return Chunk(s, self.measured.read.covers(prompts, longest))
 
     @abstractmethod
     def step(self, rows: int, context: int) -> Step: ...
@@ -92,10 +87,10 @@ class FlatCosts(StepCosts):
         return known
 
     def stretch(self, rows: int, context: int, most: int, until: int | None = None) -> Stretch:
-        _, each, measured = self.step(rows, context)
+        _, each, measured = self._known.get(rows) or self.step(rows, context)
         if until is not None and until < most * each:
             most = -(-until // each)
-        return Stretch(most, each, each if most > 1 else 0, most * each, 0 if measured else most)
+        return most, each, each if most > 1 else 0, most * each, 0 if measured else most
 
 
 @dataclass(slots=True)
@@ -126,7 +121,7 @@ class SlopedCosts(StepCosts):
         if until is not None:
             end = bisect_left(before, before[context] + until, context, end)
         rest = known.each[context + 1 : end]
-        return Stretch(
+        return (
             end - context,
             before[context + 1] - before[context],
             nanoseconds(max(rest)) if rest else 0,

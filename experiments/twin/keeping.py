@@ -1,9 +1,9 @@
 """What is kept of a large simulated cell: one record a request, streamed to a file, and columns for its figures."""
 
 import math
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from struct import Struct
 from typing import Any
 
 import msgpack
@@ -29,7 +29,6 @@ DURATIONS = {
     "service": ("admitted", "ended"),
 }
 TOGETHER = 1_024
-packed = Struct(f"={len(COLUMNS)}q").pack
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -37,49 +36,59 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Columns:
-    """COLUMNS of each request in the order of their ends, nanoseconds and tokens, NEVER for what did not happen.
+    """COLUMNS of each request that ended, nanoseconds and tokens, NEVER for what did not happen.
     `write`, if any, gets the whole records packed, in the form of `protocol.records.RequestRecord`. Nothing takes time
     on the way: meant, sent and received by the router are one moment, and a token is received when it is written."""
 
     def __init__(self, cell: str, write: Callable[[bytes], Any] | None = None) -> None:
         self._cell, self._write = cell, write
         self._rows = bytearray()
-        self._users: list[str] = []
-        self._flushed = 0
+        self._done: list[Seat] = []
 
     def keep(self, seat: Seat, end: str, detail: str | None, finish: str | None) -> None:
         """A request ended. Those that completed are written many at once: a million must not take long."""
-        submit = seat.submit
-        row = (
-            seat.received, seat.admitted, seat.first, seat.last, seat.ended, seat.departure, seat.written, submit.id,
-            len(submit.tokens), submit.max_tokens, ENDS.index(end),
-        )  # fmt: skip
         if end == "completed":
-            self._rows += packed(*row)
-            self._users.append(submit.user)
-            if len(self._users) == TOGETHER:
+            self._done.append(seat)
+            if len(self._done) == TOGETHER:
                 self.flush()
             return
-        self._rows += packed(*[NEVER if number is None else number for number in row])
+        row = _numbers([seat])
+        known = [NEVER if number is None else number for number in row]
+        self._rows += array("q", [*known, ENDS.index(end)]).tobytes()
         if self._write is not None:
-            self._write(msgpack.packb(_entry(self._cell, submit.user, row[:-1], finish, end, detail)))
+            self._write(msgpack.packb(_entry(self._cell, seat.submit.user, row, finish, end, detail)))
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        users, self._users, begin, self._flushed = self._users, [], self._flushed, len(self._rows)
+        done, self._done = self._done, []
+        numbers = np.array(array("q", _numbers(done)), dtype=np.int64).reshape(-1, len(COLUMNS) - 1)
+        rows = np.zeros((len(done), len(COLUMNS)), dtype=np.int64)
+        rows[:, :-1] = numbers
+        self._rows += rows.tobytes()
         if self._write is None:
             return
-        rows = np.frombuffer(self._rows[begin:], dtype=np.int64).reshape(-1, len(COLUMNS))
-        done, names = rows[rows[:, -1] == 0], [user.encode() for user in users]
+        names = [seat.submit.user.encode() for seat in done]
         sizes = np.array([len(name) for name in names])
         for size in np.unique(sizes):
             alike = [name for name in names if len(name) == size]
-            self._write(_packed(self._cell, alike, done[sizes == size, :-1]))
+            self._write(_packed(self._cell, alike, numbers[sizes == size]))
 
     def __getitem__(self, name: str) -> Column:
         rows = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         column: Column = rows[:, COLUMNS.index(name)]
         return column
+
+
+def _numbers(seats: Sequence[Seat]) -> list[Any]:
+    """COLUMNS but for the last, one request after the other; None for what did not happen."""
+    return [
+        number
+        for seat in seats
+        for number in (
+            seat.received, seat.admitted, seat.first, seat.last, seat.ended, seat.departure, seat.written,
+            seat.submit.id, len(seat.submit.tokens), seat.submit.max_tokens,
+        )
+    ]  # fmt: skip
 
 
 def _entry(

@@ -99,10 +99,9 @@ class LeapingMachine:
             return self._step(begin, rows)
         context = self._context() if self._contexts else 0
         wait = None if until is None else until - begin
-        taken = self.costs.stretch(rows, context, most, wait)
-        steps, first_ns, longest_ns = taken.steps, taken.first_ns, taken.longest_ns
+        steps, first_ns, longest_ns, ns, unmeasured = self.costs.stretch(rows, context, most, wait)
         self._last = begin, rows, context, steps
-        self.unmeasured += taken.unmeasured
+        self.unmeasured += unmeasured
         self.steps += steps
         self.decoded += steps
         if self.decoding[0].leaves == self.decoded:
@@ -113,7 +112,7 @@ class LeapingMachine:
             self.longest_gap = longest_ns
         if self._fresh:
             self._greet(begin + first_ns)
-        return begin + taken.ns
+        return begin + ns
 
     def _step(self, begin: int, rows: int) -> int:
         cost, ns = 0.0, 0
@@ -145,7 +144,10 @@ class LeapingMachine:
     def last_begin(self) -> int:
         """When the last step began."""
         begin, rows, context, steps = self._last
-        return begin + (self.costs.stretch(rows, context, steps - 1).ns if steps > 1 else 0)
+        if steps == 1:
+            return begin
+        _, _, _, ns, _ = self.costs.stretch(rows, context, steps - 1)
+        return begin + ns
 
     def _finish(self) -> None:
         """Out of the machine, in the order in which they began to write."""

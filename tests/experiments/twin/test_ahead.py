@@ -174,13 +174,12 @@ def test_a_stretch_is_the_sum_of_its_steps(rows: int, context: int, most: int, u
     for profile in PROFILES:
         costs = step_costs(profile, profile)
         each = [nanoseconds(profile.decode_s(rows, context + i)) for i in range(most)]
-        whole = costs.stretch(rows, context, most)
-        assert (whole.steps, whole.ns, whole.first_ns) == (most, sum(each), each[0])
-        assert whole.longest_ns == max(each[1:], default=0)
-        assert whole.unmeasured == sum(not profile.covers(rows, context + i) for i in range(most))
-        part = costs.stretch(rows, context, most, until)
-        assert part.ns == sum(each[: part.steps])
-        assert part.steps == most or sum(each[: part.steps]) >= until > sum(each[: part.steps - 1])
+        unmeasured = sum(not profile.covers(rows, context + i) for i in range(most))
+        whole = most, each[0], max(each[1:], default=0), sum(each), unmeasured
+        assert costs.stretch(rows, context, most) == whole
+        steps, _, _, ns, _ = costs.stretch(rows, context, most, until)
+        assert ns == sum(each[:steps])
+        assert steps == most or sum(each[:steps]) >= until > sum(each[: steps - 1])
 
 
 def test_the_studys_static_buses_leave_as_they_did() -> None:
