@@ -86,7 +86,7 @@ def array(inner: Check, longest: int) -> Check:
 
     def check(value: Any) -> tuple[Any, ...]:
         if type(value) is tuple and len(value) <= longest:
-            return tuple([inner(item) for item in value])
+            return tuple(map(inner, value))
         raise BadMessage(f"not a list of at most {longest} items: {shown(value)}")
 
     return check

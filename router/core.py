@@ -322,7 +322,7 @@ class Core:
         named = (*admit, *[id for id, _ in reject]) if reject else admit
         if len(named) != len({*named}) or not all(map(self._waiting.__contains__, named)):
             raise PolicyError(f"policy {self.policy.name} named a request twice, or one that does not wait")
-        if len(admit) > self.free:
+        if len(admit) + len(self._running) > self.policy.seats:
             raise PolicyError(f"policy {self.policy.name} admitted {len(admit)} to {self.free} free seats")
         if reject and not all(isinstance(reason, str) for _, reason in reject):
             raise PolicyError(f"policy {self.policy.name} rejected without words")

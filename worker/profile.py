@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -57,7 +58,7 @@ class StartCost:
     per_prompt_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CostProfile:
     """The costs of a model on a machine. `decode` is sorted by context, then rows; every context has its own curve."""
 
@@ -69,9 +70,7 @@ class CostProfile:
 
     def decode_s(self, rows: int, context: int) -> float:
         """Seconds of one decode step, linear between measured points, held constant outside them."""
-        curves = [(key, list(points)) for key, points in groupby(self.decode, key=lambda point: point.context)]
-        costs = [interpolate([(p.rows, p.s) for p in points], rows) for _, points in curves]
-        return interpolate([(key, cost) for (key, _), cost in zip(curves, costs, strict=True)], context)
+        return interpolate([(at, interpolate(curve, rows)) for at, curve in self.curves.items()], context)
 
     def read_s(self, prompts: int, longest: int) -> float:
         """Seconds to read a chunk of `prompts` prompts, `longest` tokens of the longest of them; 0 for an empty one."""
@@ -87,13 +86,19 @@ class CostProfile:
 
     def covers(self, rows: int, context: int) -> bool:
         """Whether such a decode step lies inside what was measured; one context alone says cost ignores it."""
-        contexts = sorted({point.context for point in self.decode})
+        contexts = [*self.curves]
         if len(contexts) == 1:
             return self._curve_covers(contexts[0], rows)
         below, above = [c for c in contexts if c <= context], [c for c in contexts if c >= context]
         if not below or not above:
             return False
         return self._curve_covers(below[-1], rows) and self._curve_covers(above[0], rows)
+
+    @cached_property
+    def curves(self) -> dict[int, list[tuple[int, float]]]:
+        """(rows, seconds) of each context: a paced engine asks for costs at every step."""
+        by_context = groupby(self.decode, key=lambda point: point.context)
+        return {context: [(point.rows, point.s) for point in points] for context, points in by_context}
 
     @property
     def range(self) -> str:
@@ -106,8 +111,8 @@ class CostProfile:
         return ", ".join(said)
 
     def _curve_covers(self, context: int, rows: int) -> bool:
-        measured = [point.rows for point in self.decode if point.context == context]
-        return measured[0] <= rows <= measured[-1]
+        curve = self.curves[context]
+        return curve[0][0] <= rows <= curve[-1][0]
 
 
 def pairs(prompts: int, longest: int) -> float:
@@ -117,9 +122,9 @@ def pairs(prompts: int, longest: int) -> float:
 
 def extended(profile: CostProfile) -> CostProfile:
     """The profile with its outermost slopes carried on, in rows and in context; no cost falls that way."""
-    contexts = sorted({p.context for p in profile.decode})
+    contexts = [*profile.curves]
     sizes = sorted({1, *(p.rows for p in profile.decode), MOST_ROWS})
-    curves = {c: _carried_on([(p.rows, p.s) for p in profile.decode if p.context == c], sizes) for c in contexts}
+    curves = {context: _carried_on(curve, sizes) for context, curve in profile.curves.items()}
     if len(contexts) > 1:
         far = sorted({0, *contexts, MOST_CONTEXT})
         by_rows = [_carried_on([(c, curves[c][i]) for c in contexts], far) for i in range(len(sizes))]

@@ -125,7 +125,11 @@ class Ahead:
             self._removed = []
         if self._event is not None and self._event < end:
             self._under_way = int(machine.decodes)
-            self._wait(end)
+            while self._event is not None and self._event < end:
+                self._happen(self._event)
+            self._now, self._under_way = end, 0
+            while self._owed:
+                self.core.wrote(self._owed.pop(), 1)
         for seat, tokens in machine.read:
             seat.unread -= tokens
         if machine.finished or removed:
@@ -135,14 +139,6 @@ class Ahead:
             self.core.asked_again(end)
             self._event, self._watched = self.core.outlook(self._due)
         return end
-
-    def _wait(self, end: int) -> None:
-        """What happens until the step that is under way ends."""
-        while self._event is not None and self._event < end:
-            self._happen(self._event)
-        self._now, self._under_way = end, 0
-        while self._owed:
-            self.core.wrote(self._owed.pop(), 1)
 
     # --- the router ---
 

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -144,8 +143,7 @@ class SlopedCosts(StepCosts):
 
 def curve(profile: CostProfile, rows: int, most: int) -> Floats:
     """Seconds of a step at every context below `most`: what `decode_s` says of each, to the last bit."""
-    curves = groupby(profile.decode, key=lambda point: point.context)
-    points = [(context, interpolate([(p.rows, p.s) for p in group], rows)) for context, group in curves]
+    points = [(context, interpolate(curve, rows)) for context, curve in profile.curves.items()]
     xs, ys = np.array([x for x, _ in points], dtype=np.float64), np.array([y for _, y in points])
     at = np.arange(most, dtype=np.float64)
     right = np.clip(np.searchsorted(xs, at, side="right"), 1, len(xs) - 1)

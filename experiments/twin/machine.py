@@ -163,20 +163,21 @@ class LeapingMachine:
         takes `cost` seconds without that; its nanoseconds."""
         if self._waiting:
             self._board()
-        self.read, left, longest, started = [], [], 0, 0
+        self.read = read = []
+        left, longest, started, step = [], 0, 0, self.prefill_step
         for seat in self._reading:
             part = seat.unread
             if part > 1:
-                part = min(self.prefill_step, part - 1)
+                part = part - 1 if part <= step else step
                 if part > longest:
                     longest = part
                 left.append(seat)
             else:
                 self._join(seat)
                 started += part
-            self.read.append((seat, part))
+            read.append((seat, part))
         self._reading = left
-        if not self.read:
+        if not read:
             return ns
         chunk_s, measured = self.costs.chunk(len(left), longest, started)
         if not measured:
