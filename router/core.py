@@ -57,6 +57,7 @@ class Passage:
     """One request on its way through the router; what policies see of it is in `router.policies`. Cancelled in its
     seat, it has `ended` and stays there until the worker lets go."""
 
+    id: int
     submit: Submit
     client: Client
     received: int
@@ -65,10 +66,6 @@ class Passage:
     departure: int | None = None
     written: int = 0
     ended: int | None = None
-
-    @property
-    def id(self) -> int:
-        return self.submit.id
 
     @property
     def user(self) -> str:
@@ -183,7 +180,7 @@ class Core:
         """A request arrived."""
         if submit.id in self._waiting or submit.id in self._running:
             return [ToClient(client, self._again(client, submit.id))]
-        passage = self.passage(submit, client, now, len(submit.tokens))
+        passage = self.passage(submit.id, submit, client, now, len(submit.tokens))
         refusal = self._refusal(submit)
         if refusal is not None:
             return self._end(now, passage, *refusal)
@@ -298,22 +295,18 @@ class Core:
         actions = [*before]
         if not self._waiting or not self.worker:
             return actions
-        decision = self._decision(now, actions)
-        self.policy_wake = decision.wake_at
-        for id, reason in decision.reject:
-            actions += self._let_go(now, self._waiting[id], "rejected", reason)
-        if decision.admit:
-            actions += self._admit(now, decision.admit)
-        return actions
-
-    def _decision(self, now: int, before: Sequence[Action]) -> Decision:
         try:
             decision = self.policy.decide(now, self)
             self._check(now, decision)
         except Exception as error:
             what = str(error) if isinstance(error, PolicyError) else in_words(error)
-            raise PolicyFailed(f"the policy failed: {what} ({place(type(self.policy), error)})", before) from error
-        return decision
+            raise PolicyFailed(f"the policy failed: {what} ({place(type(self.policy), error)})", actions) from error
+        admit, reject, self.policy_wake = decision
+        for id, reason in reject:
+            actions += self._let_go(now, self._waiting[id], "rejected", reason)
+        if admit:
+            actions += self._admit(now, admit)
+        return actions
 
     def _check(self, now: int, decision: Decision) -> None:
         if not isinstance(decision, Decision):
@@ -368,7 +361,7 @@ class Core:
 
     def _finish(self, now: int, passage: Passage, finish: str) -> list[Action]:
         """The worker let go of a request: its seat is free. The row that said so is the client's last word."""
-        del self._running[passage.submit.id]
+        del self._running[passage.id]
         if passage.ended is not None:
             return []
         if finish == "cancelled":

@@ -3,8 +3,9 @@
 import math
 import random
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, get_type_hints
 
 from protocol.clock import nanoseconds
@@ -94,9 +95,12 @@ class Policy(Protocol):
     def decide(self, now: int, view: View) -> Decision: ...
 
 
+_id: Callable[[Waiting], int] = attrgetter("id")
+
+
 def ids(requests: Iterable[Waiting]) -> tuple[int, ...]:
     """Their ids, in the same order."""
-    return tuple([request.id for request in requests])
+    return tuple(map(_id, requests))
 
 
 # --- in order of arrival ---

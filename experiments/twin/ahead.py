@@ -1,7 +1,7 @@
 """A cell in virtual time, from event to event: exactly what `experiments.twin.stepwise` does, without every token."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from experiments.twin.crowd import Crowd
 from experiments.twin.machine import LeapingMachine, Seat
@@ -12,6 +12,7 @@ from router.precedence import Precedence
 from worker.paced import CONTEXT
 
 CLIENT = b"everyone"
+NOBODY: tuple[int | None, Any] = None, None
 KEPT = cast(Write, None)  # what is to be written is kept already
 
 # What became of a request: itself, and how it ended (end, detail, finish) as in `protocol.records.RequestRecord`.
@@ -47,7 +48,7 @@ class AheadCore(Core):
     def outlook(self, due: int | None) -> tuple[int | None, bool]:
         """When the router is next needed, if the next request is `due` then; and whether it is at every step until
         then, since a request waits although a seat is free."""
-        wake = self.wake_at
+        wake = self.wake_at if self._expiries else self.policy_wake
         event = due if wake is None or (due is not None and due < wake) else wake
         return event, bool(self._waiting) and self.free > 0
 
@@ -98,8 +99,11 @@ class Ahead:
         self.core = AheadCore(policy, cell, queue, timeout, self, keep)
         self.machine = machine
         self.stopping = False
-        self._times, self._requests = iter(crowd.times), cast(Iterator[Submit], crowd.requests())
-        self._due = self._event = next(self._times, None)
+        self._arrivals = zip(crowd.times, cast(Iterator[Submit], crowd.requests()), strict=True)
+        self._due: int | None
+        self._next: Any
+        self._due, self._next = next(self._arrivals, NOBODY)
+        self._event = self._due
         self._now = 0
         self._watched = False
         self._removed: list[Seat] = []
@@ -146,8 +150,9 @@ class Ahead:
         """In the order of the router's loop: clients, then what is due."""
         self._now, core = at, self.core
         while self._due == at:
-            core.submitted(at, CLIENT, next(self._requests))
-            self._due = next(self._times, None)
+            request = self._next
+            self._due, self._next = next(self._arrivals, NOBODY)
+            core.submitted(at, CLIENT, request)
         wake = core.wake_at
         if wake is not None and wake <= at:
             core.woken(at)

@@ -28,7 +28,7 @@ DURATIONS = {
     "queue_wait": ("received", "admitted"),
     "service": ("admitted", "ended"),
 }
-TOGETHER = 1_024
+TOGETHER = 4_096
 
 Column = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -86,7 +86,7 @@ def _numbers(seats: Sequence[Seat]) -> list[Any]:
         for seat in seats
         for number in (
             seat.received, seat.admitted, seat.first, seat.last, seat.ended, seat.departure, seat.written,
-            seat.submit.id, len(seat.submit.tokens), seat.submit.max_tokens,
+            seat.id, len(seat.submit.tokens), seat.submit.max_tokens,
         )
     ]  # fmt: skip
 
