@@ -356,8 +356,8 @@ class Core:
     def _count(self, passage: Passage, tokens: int) -> None:
         passage.written += tokens
         self.tokens += tokens
-        user = passage.submit.user
-        self._served[user] = self._served.get(user, 0) + tokens
+        user, served = passage.submit.user, self._served
+        served[user] = served.get(user, 0) + tokens
 
     def _finish(self, now: int, passage: Passage, finish: str) -> list[Action]:
         """The worker let go of a request: its seat is free. The row that said so is the client's last word."""

@@ -65,7 +65,8 @@ class PromptedCrowd:
                 asked = self._asked(prompt, tokens_of)
                 if len(known) < REMEMBERED:
                     known[identity(prompt)] = asked
-            yield Asked(id, prompt.user or f"user-{id}", *asked)
+            tokens, most, expected, priority, deadline = asked
+            yield Asked(id, prompt.user or f"user-{id}", tokens, most, expected, priority, deadline)
 
     def _asked(self, prompt: Prompt, tokens_of: dict[int, tuple[int, ...]]) -> tuple[Any, ...]:
         """What is the same whoever asks."""
