@@ -16,8 +16,8 @@ import zmq
 
 from experiments.statistics import nearest_rank
 from protocol.clock import MS, SECOND, now
-from protocol.priority import cores_awake, run_first, stay_on_one_core, tighten_timers
-from protocol.wire import ipc_folder
+from protocol.priority import CLIENT_RANK, ROUTER_RANK, cores_awake, run_first, stay_on_one_core, tighten_timers
+from protocol.wire import carriers, ipc_folder
 
 SPIN = MS // 2
 
@@ -25,7 +25,7 @@ SPIN = MS // 2
 def relay(front: str, back: str, trips: int) -> None:
     """The router's part."""
     tighten_timers()
-    if run_first(1) == "real-time":
+    if run_first(ROUTER_RANK) == "real-time":
         stay_on_one_core()
     context = zmq.Context()
     inner, outer = context.socket(zmq.ROUTER), context.socket(zmq.ROUTER)
@@ -49,7 +49,7 @@ def relay(front: str, back: str, trips: int) -> None:
 def answer(back: str, trips: int) -> None:
     """The worker's part."""
     os.nice(10)
-    socket = zmq.Context().socket(zmq.DEALER)
+    socket = carriers(ROUTER_RANK).socket(zmq.DEALER)
     socket.connect(back)
     socket.send(b"")
     for _ in range(trips):
@@ -59,8 +59,8 @@ def answer(back: str, trips: int) -> None:
 def ask(front: str, trips: int, rate: float, found: Connection) -> None:
     """The client's part: round trips in milliseconds, ascending."""
     tighten_timers()
-    run_first(2)
-    socket = zmq.Context().socket(zmq.DEALER)
+    run_first(CLIENT_RANK)
+    socket = carriers(CLIENT_RANK).socket(zmq.DEALER)
     socket.connect(front)
     took = []
     with cores_awake():
