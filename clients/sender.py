@@ -33,7 +33,7 @@ SILENCE = 3 * SECOND
 HELLO_EVERY = SECOND // 5
 LOST_AFTER = 2 * SECOND
 QUIET = 2 * MS
-LAST_SPIN = MS // 5
+LAST_SPIN = MS // 5  # more than the router takes for a message, too little for it to wait long
 TOKENIZE_AT_ONCE, CHARACTERS_AT_ONCE = 64, 2**20
 
 

@@ -329,8 +329,7 @@ class Core:
 
     def _seated(self, now: int, ids: tuple[int, ...]) -> list[Passage]:
         """Out of the queue, into seats."""
-        if now > self._queue_changed:
-            self._count_queue(now)
+        self._count_queue(now)
         seated = []
         for id in ids:
             passage = self._running[id] = self._waiting.pop(id)

@@ -48,7 +48,7 @@ class AheadCore(Core):
     def outlook(self, due: int | None) -> tuple[int | None, bool]:
         """When the router is next needed, if the next request is `due` then; and whether it is at every step until
         then, since a request waits although a seat is free."""
-        wake = self.wake_at if self._expiries else self.policy_wake
+        wake = self.wake_at
         event = due if wake is None or (due is not None and due < wake) else wake
         return event, bool(self._waiting) and self.free > 0
 

@@ -76,17 +76,21 @@ class FlatCosts(StepCosts):
     """Where context makes no difference."""
 
     by_context: ClassVar[bool] = False
-    _known: dict[int, Step] = field(default_factory=dict, init=False)
+    _of_rows: Callable[[int], Step] = field(init=False)
+
+    def __post_init__(self) -> None:
+        StepCosts.__post_init__(self)
+        self._of_rows = cache(self._step)
+
+    def _step(self, rows: int) -> Step:
+        cost = self.profile.decode_s(rows, 0)
+        return Step(cost, nanoseconds(cost), self.measured.covers(rows, 0))
 
     def step(self, rows: int, context: int) -> Step:
-        known = self._known.get(rows)
-        if known is None:
-            cost = self.profile.decode_s(rows, 0)
-            known = self._known[rows] = Step(cost, nanoseconds(cost), self.measured.covers(rows, 0))
-        return known
+        return self._of_rows(rows)
 
     def stretch(self, rows: int, context: int, most: int, until: int | None = None) -> Stretch:
-        _, each, measured = self._known.get(rows) or self.step(rows, context)
+        _, each, measured = self._of_rows(rows)
         if until is not None and until < most * each:
             most = -(-until // each)
         return most, each, each if most > 1 else 0, most * each, 0 if measured else most
